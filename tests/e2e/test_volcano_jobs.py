@@ -301,3 +301,76 @@ def test_a_cron_job_runs_on_its_schedule(box: Box) -> None:
     box.wait_for(
         "its jobs are gone", lambda: "tick-" not in str([j["metadata"]["name"] for j in box.items("vcjob")])
     )
+
+
+SLEEPING = """
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {name: jx}
+spec: {jaxReplicaSpecs: {Worker: {replicas: 2, template: {spec: POD}}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: bj}
+spec: {parallelism: 2, template: {spec: POD}}
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: vj}
+spec: {maxRetry: 5, tasks: [{name: a, replicas: 2, template: {spec: POD}}]}
+"""
+SLEEPING_POD = task("a", 1, "sleep", "1000", container="jax")["template"]["spec"]
+
+
+def test_jobs_of_each_kind_are_requeued_suspended_scaled_and_resumed(box: Box) -> None:
+    box.windlass("apply", "-f", "-", stdin=SLEEPING.replace("POD", json.dumps(SLEEPING_POD)))
+
+    def running() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {"jx": set(), "bj": set(), "vj": set()}
+        for pod in box.items("pods"):
+            job = pod["metadata"]["name"][:2]
+            leaving = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") != "Running"
+            if job in found and not leaving:
+                found[job].add(pod["metadata"]["uid"])
+        return found
+
+    def counts() -> list[int]:
+        return [len(pods) for pods in running().values()]
+
+    box.wait_for("all jobs run", lambda: counts() == [2, 2, 2])
+    before = running()
+    box.windlass("requeue", "jx", "bj", "vj")
+    box.wait_for(
+        "all pods are new",
+        lambda: counts() == [2, 2, 2] and not any(before[job] & pods for job, pods in running().items()),
+    )
+    box.windlass("suspend", "jx", "bj", "vj")
+    box.wait_for("no pod is left", lambda: counts() == [0, 0, 0])
+    shown = box.windlass("ps").stdout
+    assert shown.count("Suspended") == 2
+    assert "Aborted" in shown
+    for name in ("jx", "bj", "vj"):
+        box.windlass("scale", name, "3")
+    box.windlass("resume", "jx", "bj", "vj")
+    box.wait_for("all jobs run with their new size", lambda: counts() == [3, 3, 3])
+    box.windlass("scale", "vj", "1")
+    box.wait_for("two pods end", lambda: counts() == [3, 3, 1])
+    box.windlass("cancel", "jx", "bj", "vj", "--wait")
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "jobset"])
+def test_submitted_jobs_of_other_kinds_end(box: Box, kind: str) -> None:
+    box.windlass(
+        "submit", "--kind", kind, "-n", "2", "--name", f"s-{kind}", "--", "sh", "-c", "echo rank $RANK"
+    )
+
+    def words() -> str:
+        pods = [pod["metadata"]["name"] for pod in box.items("pods")]
+        return "".join(box.windlass("logs", pod).stdout for pod in pods if pod.startswith(f"s-{kind}"))
+
+    def done() -> bool:
+        pods = [pod for pod in box.items("pods") if pod["metadata"]["name"].startswith(f"s-{kind}")]
+        return len(pods) == 2 and all(pod["status"].get("phase") == "Succeeded" for pod in pods)
+
+    box.wait_for("both pods succeed", done)
+    assert {"rank 0", "rank 1"} <= set(words().splitlines())

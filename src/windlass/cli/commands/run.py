@@ -6,11 +6,15 @@ from typing import Any
 
 import click
 
+from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.cancel import detach
 from windlass.cli.jobs.follow import Follower, Phases, summary
+from windlass.cli.jobs.job_builder import JobRequest
 from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of, warn_about_piped_input
+from windlass.cli.jobs.job_kinds import kind_of
 from windlass.cli.jobs.jobs import Job
+from windlass.cli.jobs.kind_manifests import resource_of
 from windlass.cli.jobs.log_lines import LogView, pattern_of
 from windlass.cli.options import standard
 
@@ -32,9 +36,11 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
         pattern=pattern_of(grep, "windlass run"), timestamps=timestamps, as_json=invocation.structured
     )
     phases = Phases(invocation, quiet=quiet)
-    created = create_job(invocation, job_request_of(given, followed=True), phases.show)
+    request = job_request_of(given, followed=True)
+    _check_followed(request)
+    created = create_job(invocation, request, phases.show)
     warn_about_piped_input(invocation)
-    job = Job(created["kind"], created)
+    job = Job(kind_of(created["apiVersion"], created["kind"]), created)
     follower = Follower(invocation, job, options, phases=phases, give_up=True)
     try:
         code = follower.run()
@@ -45,3 +51,15 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     if code and not quiet:
         invocation.note(summary(follower.job))
     return code
+
+
+def _check_followed(request: JobRequest) -> None:
+    """Raise :class:`WindlassError` for a kind that is not listed by ``windlass ps``."""
+    resource, kind = resource_of(request), request.kind
+    if not kind_of(resource.api_version, resource.kind):
+        raise WindlassError(
+            "WL-USE-501",
+            f"windlass run cannot follow jobs of kind {kind}",
+            evidence="windlass submit creates them",
+            remedies=(f"windlass submit --kind {kind} -- COMMAND",),
+        )

@@ -7,9 +7,15 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of, warn_about_piped_input
+from windlass.cli.jobs.job_flags import (
+    create_job,
+    dry_run_job,
+    job_flags,
+    job_request_of,
+    warn_about_piped_input,
+)
 from windlass.cli.options import standard
-from windlass.cli.output.formats import emit
+from windlass.cli.output.formats import emit, to_yaml
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -17,14 +23,18 @@ CONTEXT = {"allow_interspersed_args": False}
 @click.command("submit", context_settings=CONTEXT)
 @job_flags
 @click.option("--wait", is_flag=True, help="Wait for the end of the job, and exit with its exit status.")
+@click.option("--dry-run", is_flag=True, help="Print the manifest of the job, and create nothing.")
 @standard(short_namespace=False)
-def command(invocation: Invocation, wait: bool, **given: Any) -> int:
+def command(invocation: Invocation, wait: bool, dry_run: bool, **given: Any) -> int:
     """Queue a command as a job and return."""
-    job = create_job(invocation, job_request_of(given), invocation.note)
+    request = job_request_of(given)
+    if dry_run:
+        return _print_manifest(invocation, dry_run_job(invocation, request))
+    job = create_job(invocation, request, invocation.note)
     warn_about_piped_input(invocation)
     name = job["metadata"]["name"]
     if invocation.structured:
-        word = "job.batch.volcano.sh" if job["kind"] == "Job" else "pytorchjob.kubeflow.org"
+        word = f"{job['kind'].lower()}.{job['apiVersion'].partition('/')[0]}"
         emit(invocation, job, names=[f"{word}/{name}"])
     else:
         invocation.out.line(name)
@@ -35,3 +45,11 @@ def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     from windlass.cli.jobs.follow import wait_for_end
 
     return wait_for_end(invocation, name)
+
+
+def _print_manifest(invocation: Invocation, job: dict[str, Any]) -> int:
+    if invocation.structured:
+        emit(invocation, job, names=[f"{job['kind'].lower()}/{job['metadata']['name']}"])
+    else:
+        invocation.out.write(to_yaml(job))
+    return 0

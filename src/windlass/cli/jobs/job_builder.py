@@ -79,6 +79,8 @@ class JobRequest:
     checkpoint_path: str = ""
     checkpoint_hook: str = ""
     """File or directory of the checkpoints, and the hook that saves one."""
+    kind: str = "vcjob"
+    """Kind of the job (:data:`windlass.cli.jobs.kind_manifests.KINDS`)."""
     followed: bool = False
     """Flag: a person waits for its output.
 

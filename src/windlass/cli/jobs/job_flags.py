@@ -18,11 +18,11 @@ import click
 from windlass.api import network_presets
 from windlass.api.annotations import HOST_IMAGE
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import PYTORCH_JOBS, VOLCANO_JOBS
 from windlass.cli.foreign_commands import OPTIONS, duration_from_slurm, slurm_directives
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.elastic_job import elastic_job, elastic_range
-from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, environment_of
+from windlass.cli.jobs.elastic_job import elastic_range
+from windlass.cli.jobs.job_builder import JobRequest, base_name, environment_of
+from windlass.cli.jobs.kind_manifests import KINDS, build_manifest, resource_of
 from windlass.cli.jobs.log_lines import duration_seconds
 from windlass.cli.jobs.preflight import (
     check_amounts,
@@ -141,6 +141,12 @@ _FLAGS = (
         help="Command, or http://:PORT/PATH, that saves a checkpoint before SIGTERM.",
     ),
     click.option("--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."),
+    click.option(
+        "--kind",
+        type=click.Choice(KINDS, case_sensitive=False),
+        default=KINDS[0],
+        help="Kind of the job (default: vcjob, a Volcano Job).",
+    ),
 )
 
 
@@ -200,6 +206,7 @@ def create_job(
     Raises :class:`WindlassError`; for invalid arguments before anything is started.
     """
     embedded = not invocation.target.remote
+    resource_of(request)
     environment_of(request, embedded=embedded, environ=os.environ)
     if embedded:
         check_command(request, os.environ)
@@ -243,14 +250,23 @@ def _warn_about_image(invocation: Invocation, request: JobRequest) -> None:
         )
 
 
-def _already_exists(name: str, base: str) -> WindlassError:
+def dry_run_job(invocation: Invocation, request: JobRequest) -> dict[str, Any]:
+    """Return the job that would be created. Raises :class:`WindlassError`; nothing is started."""
+    name = request.name or base_name(request.command)
+    embedded = not invocation.target.remote
+    return build_manifest(
+        request, name, namespace=invocation.home_namespace, embedded=embedded, environ=os.environ
+    )
+
+
+def _already_exists(request: JobRequest, name: str) -> WindlassError:
     return WindlassError(
         "WL-JOB-409",
         f'job "{name}" already exists',
         evidence="a job keeps its name and its logs until it is deleted; the new one was not submitted",
         remedies=(
-            f"windlass delete vcjob {name}",
-            f"omit --name: each job then gets a new name, {base}-…",
+            f"windlass delete {request.kind} {name}",
+            f"omit --name: each job then gets a new name, {base_name(request.command)}-…",
         ),
     )
 
@@ -287,23 +303,21 @@ def _create(
 ) -> dict[str, Any]:
     from windlass.kits import rng as chance
 
-    rng = chance.system()
+    rng, resource = chance.system(), resource_of(request)
     for attempt in range(_MAX_NAMES):
         name = request.name or f"{base_name(request.command)}-{chance.name_suffix(rng)}"
-        job = build_job(
+        job = build_manifest(
             request, name, namespace=invocation.home_namespace, embedded=embedded, environ=os.environ
         )
-        resource = VOLCANO_JOBS
-        if request.elastic is not None:
-            resource, job = PYTORCH_JOBS, elastic_job(job, request.elastic)
         try:
-            return invocation.client.create(resource, adjust(job), field_validation="Strict")
+            created = invocation.client.create(resource, adjust(job), field_validation="Strict")
+            return {"apiVersion": resource.api_version, "kind": resource.kind, **created}
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
             if not request.name and attempt + 1 < _MAX_NAMES:
                 continue
-            raise _already_exists(name, base_name(request.command)) from error
+            raise _already_exists(request, name) from error
     raise AssertionError("the last try returns or raises")
 
 
