@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_control import requeue_job
+from windlass.cli.jobs.job_control import requeue_jobs
 from windlass.cli.jobs.job_index import find
 from windlass.cli.options import completer, standard
 from windlass.cli.output.formats import emit
@@ -24,8 +24,8 @@ from windlass.cli.output.formats import emit
 def command(invocation: Invocation, jobs: tuple[str, ...], timeout: float) -> int:
     """End the pods of jobs and queue the jobs again."""
     records = []
-    for job in [find(invocation, name) for name in dict.fromkeys(jobs)]:
-        done = requeue_job(invocation, job, timeout)
+    found = [find(invocation, name) for name in dict.fromkeys(jobs)]
+    for job, done in zip(found, requeue_jobs(invocation, found, timeout), strict=True):
         record = {"name": job.name, "namespace": job.namespace, "kind": job.resource.kind, "result": done}
         records.append(record)
         if not invocation.structured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.api.errors import WindlassError
@@ -15,6 +15,7 @@ from windlass.api.resources import (
     PYTORCH_JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    TRAIN_JOBS,
     VOLCANO_JOBS,
     Resource,
 )
@@ -32,6 +33,7 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     **dict.fromkeys(FIELDS, ("spec", "runPolicy", "suspend")),
     BATCH_JOBS: ("spec", "suspend"),
     JOB_SETS: ("spec", "suspend"),
+    TRAIN_JOBS: ("spec", "suspend"),
 }
 """Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
 REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
@@ -64,32 +66,37 @@ def resume_job(invocation: Invocation, job: Job) -> str:
     return "is being resumed"
 
 
-def requeue_job(invocation: Invocation, job: Job, timeout: float) -> str:
-    """End the pods of one job and queue it again; return what was done.
+def requeue_jobs(invocation: Invocation, jobs: Sequence[Job], timeout: float) -> list[str]:
+    """End the pods of jobs and queue the jobs again; return what was done with each.
 
-    A Volcano Job is restarted by its controller. Other kinds are suspended until their
-    pods are gone, at most ``timeout`` seconds, and then resumed.
+    A Volcano Job is restarted by its controller. Other kinds are suspended together
+    until their pods are gone, at most ``timeout`` seconds, and then resumed.
     """
-    _check_control(invocation, job, "requeue")
-    if is_suspended(job):
-        raise _refusal(
-            job,
-            "requeue",
-            "it is suspended",
-            _remedy(invocation, job, f"windlass resume {job.name}"),
-        )
-    if not any((pod.get("spec") or {}).get("nodeName") and not _has_ended(pod) for pod in job.pods):
-        return "is already waiting"
-    if job.resource is VOLCANO_JOBS:
-        _check_retries(invocation, job, "requeue")
-        command_job(invocation, job.name, job.namespace, "RestartJob", "requeued by its user")
-        return "is being requeued"
-    _set_suspended(invocation, job, True)
+    for job in jobs:
+        _check_control(invocation, job, "requeue")
+        if is_suspended(job):
+            remedy = _remedy(invocation, job, f"windlass resume {job.name}")
+            raise _refusal(job, "requeue", "it is suspended", remedy)
+        if job.resource is VOLCANO_JOBS and _has_begun(job):
+            _check_retries(invocation, job, "requeue")
+    suspended: list[Job] = []
     try:
-        _wait_for_no_pods(invocation, job, timeout)
+        for job in filter(_has_begun, jobs):
+            if job.resource is VOLCANO_JOBS:
+                command_job(invocation, job.name, job.namespace, "RestartJob", "requeued by its user")
+            else:
+                suspended.append(job)
+                _set_suspended(invocation, job, True)
+        _wait_for_no_pods(invocation, suspended, timeout)
     finally:
-        _set_suspended(invocation, job, False)
-    return "is being requeued"
+        for job in suspended:
+            _set_suspended(invocation, job, False)
+    return ["is being requeued" if _has_begun(job) else "is already waiting" for job in jobs]
+
+
+def _has_begun(job: Job) -> bool:
+    """Return whether a pod of the job has a node."""
+    return any((pod.get("spec") or {}).get("nodeName") and not _has_ended(pod) for pod in job.pods)
 
 
 def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> str:
@@ -103,6 +110,8 @@ def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> st
         patch = _batch_scale(invocation, job, counts)
     elif job.resource in REPLICATED:
         patch = {"spec": {"replicas": _only_number(invocation, job, counts)}}
+    elif job.resource is TRAIN_JOBS:
+        patch = _train_scale(invocation, job, counts)
     else:
         raise _refusal(
             job,
@@ -132,19 +141,24 @@ def _set_suspended(invocation: Invocation, job: Job, value: bool) -> None:
     invocation.client.patch(job.resource, job.name, patch, job.namespace)
 
 
-def _wait_for_no_pods(invocation: Invocation, job: Job, timeout: float) -> None:
+def _wait_for_no_pods(invocation: Invocation, jobs: Sequence[Job], timeout: float) -> None:
     deadline = invocation.clock.now() + timeout
+    left = {job.name: len(job.pods) for job in jobs}
     while True:
-        now = refresh(invocation, job)
-        left = [pod for pod in now.pods if not _has_ended(pod)] if now is not None else []
-        if not left:
+        for job in jobs:
+            if left[job.name]:
+                now = refresh(invocation, job)
+                left[job.name] = sum(not _has_ended(pod) for pod in now.pods) if now is not None else 0
+        late = [job for job in jobs if left[job.name]]
+        if not late:
             return
         if invocation.clock.now() >= deadline:
+            first = late[0]
             raise WindlassError(
                 "WL-JOB-504",
-                f"{plural(len(left), 'pod')} of {job.name} did not end within {timeout:g} s",
+                f"{plural(left[first.name], 'pod')} of {first.name} did not end within {timeout:g} s",
                 evidence="the job stays in its queue; its new pods start when the old ones have ended",
-                remedies=(_remedy(invocation, job, f"windlass show {job.name}"),),
+                remedies=(_remedy(invocation, first, f"windlass show {first.name}"),),
             )
         invocation.clock.pause(_POLL_SECONDS)
 
@@ -279,6 +293,18 @@ def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int])
         )
     replicas = {role: {"replicas": count} for role, count in wanted.items()}
     return {"spec": {fields.field: replicas}}
+
+
+def _train_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    if not is_suspended(job):
+        raise _refusal(
+            job,
+            "scale",
+            "running ranks of a TrainJob know its size",
+            _remedy(invocation, job, f"windlass suspend {job.name}"),
+        )
+    (nodes,) = _roles(invocation, job, counts, ["node"]).values()
+    return {"spec": {"trainer": {"numNodes": nodes}}}
 
 
 def _only_number(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> int:

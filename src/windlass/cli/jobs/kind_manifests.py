@@ -14,19 +14,34 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import resources
 from windlass.api.batch_fields import COMPLETION_INDEX
 from windlass.api.errors import WindlassError
 from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, PYTORCH_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    BATCH_JOBS,
+    JOB_SETS,
+    MPI_JOBS_V2BETA1,
+    PYTORCH_JOBS,
+    TRAIN_JOBS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli.jobs.elastic_job import elastic_job
 from windlass.cli.jobs.job_builder import TASK, JobRequest, build_job, environment_of, master_port, rendezvous
 
 Object = dict[str, Any]
 VCJOB = "vcjob"
 _KUBEFLOW = {resource.singular: resource for resource in FIELDS}
-KINDS = (VCJOB, *_KUBEFLOW, "mpijob", "job", "jobset", "trainjob")
+KINDS = (VCJOB, *_KUBEFLOW, "job", "jobset", "trainjob")
 """Values of ``--kind``. The first one is the default."""
+_RESOURCES: Mapping[str, Resource] = {
+    **_KUBEFLOW,
+    VCJOB: VOLCANO_JOBS,
+    "mpijob": MPI_JOBS_V2BETA1,
+    "job": BATCH_JOBS,
+    "jobset": JOB_SETS,
+    "trainjob": TRAIN_JOBS,
+}
 _TORCH_RUNTIME = "torch-distributed"
 
 
@@ -54,25 +69,13 @@ def build_manifest(
 
 
 def resource_of(request: JobRequest) -> Resource:
-    """Return the resource of the job. Raises :class:`WindlassError` if it is not served."""
+    """Return the resource of the job. Raises :class:`WindlassError` for an elastic job of another kind."""
     kind = request.kind
     if request.elastic is not None:
         if kind not in (VCJOB, PYTORCH_JOBS.singular):
             raise _unable(request, "an elastic job is a PyTorchJob", "--elastic MIN:MAX")
         return PYTORCH_JOBS
-    if kind == VCJOB:
-        return VOLCANO_JOBS
-    if kind == "job":
-        return BATCH_JOBS
-    for resource in resources.ALL:
-        if resource.singular == kind and resource.custom:
-            return resource
-    raise WindlassError(
-        "WL-USE-501",
-        f"this version does not run jobs of kind {kind}",
-        evidence="it prints their manifests only",
-        remedies=(f"windlass submit --kind {kind} --dry-run -- COMMAND > job.yaml",),
-    )
+    return _RESOURCES[kind]
 
 
 def _kubeflow(request: JobRequest, name: str, template: Object) -> Object:
@@ -115,8 +118,8 @@ def _mpi(request: JobRequest, name: str, template: Object) -> Object:
     for spec in (template["spec"], worker["spec"]):
         spec.pop("restartPolicy")
     return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
+        "apiVersion": MPI_JOBS_V2BETA1.api_version,
+        "kind": MPI_JOBS_V2BETA1.kind,
         "spec": {
             "slotsPerWorker": max(1, request.gpus),
             "runPolicy": _run_policy(request),
@@ -195,8 +198,8 @@ def _train_job(request: JobRequest, name: str, template: Object) -> Object:
     if request.time_seconds:
         spec["activeDeadlineSeconds"] = request.time_seconds
     return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
+        "apiVersion": TRAIN_JOBS.api_version,
+        "kind": TRAIN_JOBS.kind,
         "metadata": _in_queue(request),
         "spec": spec,
     }
