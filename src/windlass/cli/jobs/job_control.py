@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api.errors import WindlassError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.api.kubeflow_fields import FIELDS, WORKER
 from windlass.api.resources import (
     BATCH_JOBS,
@@ -27,6 +27,8 @@ from windlass.cli.jobs.jobs import Job, Object
 from windlass.cli.text import plural
 
 _POLL_SECONDS = 0.2
+_MAX_CONFLICTS = 10
+"""Maximum number of attempts to change an object that its controller writes as well."""
 _MAX_RETRY = 3
 """Default of ``maxRetry`` of a Volcano Job."""
 SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
@@ -101,28 +103,47 @@ def _has_begun(job: Job) -> bool:
 
 def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> str:
     """Set the number of pods of roles, and return what was done. The role ``""`` means the only one."""
-    _check_control(invocation, job, "scale")
+    current: Job | None = job
+    for _ in range(_MAX_CONFLICTS):
+        if current is None:
+            break
+        _check_control(invocation, current, "scale")
+        patch = _scale_patch(invocation, current, counts)
+        patch["metadata"] = {"resourceVersion": current.obj["metadata"].get("resourceVersion")}
+        try:
+            invocation.client.patch(job.resource, job.name, patch, job.namespace)
+        except StatusError as error:
+            if error.reason != "Conflict":
+                raise
+            current = refresh(invocation, job)  # its controller wrote the status in between
+            continue
+        sizes = _sizes({**current.obj, "spec": _merged(current.obj, patch)}, job)
+        return f"has {plural(sum(sizes.values()), 'pod')} now"
+    raise _refusal(
+        job,
+        "scale",
+        "it was deleted" if current is None else f"it changed between {_MAX_CONFLICTS} attempts",
+        _remedy(invocation, job, f"windlass show {job.name}"),
+    )
+
+
+def _scale_patch(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
     if job.resource is VOLCANO_JOBS:
-        patch = _volcano_scale(invocation, job, counts)
-    elif job.resource in FIELDS:
-        patch = _kubeflow_scale(invocation, job, counts)
-    elif job.resource is BATCH_JOBS:
-        patch = _batch_scale(invocation, job, counts)
-    elif job.resource in REPLICATED:
-        patch = {"spec": {"replicas": _only_number(invocation, job, counts)}}
-    elif job.resource is TRAIN_JOBS:
-        patch = _train_scale(invocation, job, counts)
-    else:
-        raise _refusal(
-            job,
-            "scale",
-            f"the API of {job.resource.kind} does not allow a change of its size",
-            f"windlass delete {job.resource.singular} {job.name}   (and apply it with another size)",
-        )
-    if job.resource not in REPLICATED:  # whose numbers do not depend on what was read
-        patch["metadata"] = {"resourceVersion": job.obj["metadata"].get("resourceVersion")}
-    invocation.client.patch(job.resource, job.name, patch, job.namespace)
-    return f"has {plural(sum(_sizes({**job.obj, 'spec': _merged(job.obj, patch)}, job).values()), 'pod')} now"
+        return _volcano_scale(invocation, job, counts)
+    if job.resource in FIELDS:
+        return _kubeflow_scale(invocation, job, counts)
+    if job.resource is BATCH_JOBS:
+        return _batch_scale(invocation, job, counts)
+    if job.resource in REPLICATED:
+        return {"spec": {"replicas": _only_number(invocation, job, counts)}}
+    if job.resource is TRAIN_JOBS:
+        return _train_scale(invocation, job, counts)
+    raise _refusal(
+        job,
+        "scale",
+        f"the API of {job.resource.kind} does not allow a change of its size",
+        f"windlass delete {job.resource.singular} {job.name}   (and apply it with another size)",
+    )
 
 
 def is_suspended(job: Job) -> bool:

@@ -237,9 +237,11 @@ class ContainerLauncher:
         )
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
         self._report_launch(container, spec)
-        if remote_shell.is_wanted(self.pod) and remote_shell.needs_stand_in(spec.record["argv"]):
-            spec.record["argv"] = list(remote_shell.STAND_IN)
-            self._report_stand_in(container)
+        if remote_shell.is_wanted(self.pod):
+            argv = remote_shell.without_server(spec.record["argv"], self._paths.root)
+            if argv is not None:
+                spec.record["argv"] = argv
+                self._report_stand_in(container)
         record = {
             **spec.record,
             "env": {**progress, **spec.record["env"], **plugin_environment},

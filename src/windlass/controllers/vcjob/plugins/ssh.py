@@ -4,7 +4,8 @@ The Secret ``<job>-ssh`` holds ``id_rsa``, ``id_rsa.pub``, ``authorized_keys`` a
 ``config`` that maps each pod name to its host name and port. It is mounted at
 ``/root/.ssh`` with mode 0600, or with mode 0644 at the path of ``--ssh-key-file-path``.
 The Secret is created once and stays the same until the job ends, as in Volcano: pods
-that are added later can be reached by their host names.
+that are added later can be reached by their host names. In single-node mode ``ssh``
+enters pods that serve no SSH through the node agent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
+from windlass.api.annotations import REMOTE_SHELL
 from windlass.controllers.vcjob.plugins.position import (
     PodPosition,
     Value,
@@ -66,6 +68,7 @@ def decorate(pod: dict[str, Any], position: PodPosition, arguments: Sequence[str
         "items": [{"key": key, "path": f"{_SUB_PATH}/{key}"} for key in keys],
         "defaultMode": _OWNER_MODE if path == _MOUNT_PATH else _OTHER_PATH_MODE,
     }
+    pod["metadata"]["annotations"].setdefault(REMOTE_SHELL, "exec")
     body = pod["spec"]
     body["volumes"] = [*(body.get("volumes") or ()), {"name": name, "secret": source}]
     for container in containers(pod, init=True):
