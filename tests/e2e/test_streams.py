@@ -297,6 +297,22 @@ def test_attach_shows_both_outputs_from_now_on(box: Box) -> None:
     assert "kubectl exec -it ticker -c main -- sh" in refused.stderr
 
 
+def test_top_shows_what_pods_and_the_node_use(box: Box) -> None:
+    apply(box, pod("burner", command=("sh", "-c", "while :; do :; done")))
+    box.wait_for("pod burner runs", lambda: is_running(box, "burner"))
+
+    def used(name: str) -> int:
+        lines = box.kubectl("top", "pods", "--no-headers").stdout.splitlines()
+        cores = {line.split()[0]: line.split()[1] for line in lines}
+        return int(cores.get(name, "0m").removesuffix("m"))
+
+    box.wait_for("the busy pod uses CPU", lambda: used("burner") > 20, 60)
+    assert used("p") < used("burner")
+    (node,) = box.kubectl("top", "nodes", "-l", "windlass.dev/box=true", "--no-headers").stdout.splitlines()
+    assert int(node.split()[1].removesuffix("m")) > 0
+    box.windlass("delete", "pod", "burner")
+
+
 def read_terminal(master: int, client: subprocess.Popen[bytes], seconds: float = 60) -> str:
     """Return what the client shows until it ends."""
     seen = b""

@@ -60,6 +60,7 @@ from windlass.node.services.proxies import ServiceProxies
 from windlass.node.services.tables import decode_endpoint_slice, decode_node_service
 from windlass.node.simulated import SimulatedNodes, decode_simulated
 from windlass.node.streams.listener import StreamListener, StreamPod
+from windlass.node.usage import ContainerPlace, UsageMeter
 
 _log = logging.getLogger("windlass.node")
 _MAINTENANCE_SECONDS = 60.0
@@ -178,7 +179,21 @@ class NodeAgent:
 
     def _stream_listener(self) -> StreamListener:
         path = self._state.node_socket
-        return StreamListener(path, self._paths.root, self._fork_server, self._stream_pod)
+        meter = UsageMeter(self._clock)
+        return StreamListener(
+            path,
+            self._paths.root,
+            self._fork_server,
+            self._stream_pod,
+            lambda: meter.usage(self._running_containers()),
+        )
+
+    def _running_containers(self) -> list[ContainerPlace]:
+        return [
+            ContainerPlace(uid, name, container.attempt, self._paths.attempt(uid, name, container.attempt))
+            for uid, worker in self.workers.items()
+            for name, container in worker.machine.containers.items()
+        ]
 
     def _stream_pod(self, which: str) -> StreamPod | None:
         form, _, identity = which.partition("/")

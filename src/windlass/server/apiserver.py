@@ -22,8 +22,10 @@ from windlass.server.request.negotiation import negotiate
 from windlass.server.request.routing import (
     NotServed,
     RequestTarget,
+    computed,
     is_write_only,
     known,
+    register_computed,
     register_write_only,
     route,
     unknown_resource,
@@ -32,7 +34,7 @@ from windlass.server.request.users import UserInfo
 from windlass.server.stream_source import StreamSource
 from windlass.server.subresources import SUBRESOURCES, Handler
 from windlass.server.telemetry import Telemetry
-from windlass.server.verbs import access_reviews
+from windlass.server.verbs import access_reviews, resource_metrics
 from windlass.server.verbs.binding import BINDINGS, bind
 from windlass.server.verbs.create import create
 from windlass.server.verbs.delete import delete, delete_collection
@@ -44,6 +46,8 @@ from windlass.store.store import Store
 
 _log = logging.getLogger("windlass.server")
 register_write_only(BINDINGS)
+for _kind in resource_metrics.KINDS:
+    register_computed(_kind, resource_metrics.read_metrics)
 
 _COLLECTION: Mapping[str, Handler] = {
     "list": list_collection,
@@ -179,6 +183,10 @@ class ApiServer:
     def _handler(self, call: Call, verb: str) -> Handler | None:
         """Return the handler of ``verb``; ``None`` for reviews. Raises 404 and 405."""
         target = call.target
+        if (handler := computed(target.resource)) is not None:
+            if verb not in target.resource.verbs or target.subresource:
+                raise not_allowed()
+            return handler
         if is_write_only(target.resource):
             if verb == "create" and not target.name:
                 return bind if target.resource is BINDINGS else None

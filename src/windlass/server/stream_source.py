@@ -46,3 +46,11 @@ class StreamSource(Protocol):
     async def connect(self, pod: Mapping[str, Any], port: int) -> socket.socket:
         """Return a connected, non-blocking socket to a port of the pod."""
         ...
+
+    async def usage(self) -> Mapping[str, Any]:
+        """Return what the node and its containers use now.
+
+        ``{"at": Unix seconds, "window": seconds, "node": {"cpu": nanocores, "memory": bytes},
+        "pods": {uid: {container: {"cpu", "memory"}}}}``
+        """
+        ...

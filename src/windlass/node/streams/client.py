@@ -35,7 +35,8 @@ class AgentStreams:
         self, pod: Mapping[str, Any], container: str, command: Sequence[str], *, stdin: bool, tty: bool
     ) -> CommandStream:
         """Run a command in a container. Raises ``refused``."""
-        connection = await self._open(pod, {"kind": "exec", "container": container})
+        uid = pod["metadata"]["uid"]
+        connection = await self._open({"kind": "exec", "container": container, "uid": uid})
         try:
             await self._response(connection)
             request = {"argv": list(command), "stdin": stdin, "tty": tty}
@@ -50,30 +51,36 @@ class AgentStreams:
 
     async def connect(self, pod: Mapping[str, Any], port: int) -> socket.socket:
         """Return a connection to a port of the pod. Raises ``refused``."""
-        connection = await self._open(pod, {"kind": "port", "port": port})
+        connection = await self._open({"kind": "port", "port": port, "uid": pod["metadata"]["uid"]})
         with connection:
-            descriptors = await self._response(connection)
+            _, descriptors = await self._response(connection)
         if not descriptors:
             raise self._refused(500, "the node agent sent no connection")
         connected = socket.socket(fileno=descriptors[0])
         connected.setblocking(False)
         return connected
 
-    async def _open(self, pod: Mapping[str, Any], request: Mapping[str, Any]) -> socket.socket:
+    async def usage(self) -> Mapping[str, Any]:
+        """Return what the node and its containers use. Raises ``refused``."""
+        connection = await self._open({"kind": "usage"})
+        with connection:
+            response, _ = await self._response(connection)
+        return response
+
+    async def _open(self, request: Mapping[str, Any]) -> socket.socket:
         loop = asyncio.get_running_loop()
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.setblocking(False)
         try:
             await loop.sock_connect(connection, str(self._path))
-            content = json.dumps({**request, "uid": pod["metadata"]["uid"]}).encode()
-            await loop.sock_sendall(connection, framing.encode(content))
+            await loop.sock_sendall(connection, framing.encode(json.dumps(request).encode()))
         except OSError as error:
             connection.close()
             raise self._refused(503, f"the node agent does not answer: {error.strerror or error}") from error
         return connection
 
-    async def _response(self, connection: socket.socket) -> list[int]:
-        """Read the agent's response; return the descriptors that came with it. Raises ``refused``."""
+    async def _response(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+        """Read the agent's response; return it and the descriptors that came with it. Raises ``refused``."""
         data, descriptors = b"", []
         frames: list[bytes] = []
         reader = FrameReader()
@@ -95,7 +102,7 @@ class AgentStreams:
             if isinstance(error, TimeoutError):
                 raise self._refused(503, "the node agent does not answer") from error
             raise
-        return descriptors
+        return response, descriptors
 
 
 class CommandStream:

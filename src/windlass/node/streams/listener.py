@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,15 @@ class StreamListener:
     ``name/NAMESPACE/NAME`` → the pod, if it is on this node."""
 
     def __init__(
-        self, path: Path, directory: Path, fork_server: ForkServer, find: Callable[[str], StreamPod | None]
+        self,
+        path: Path,
+        directory: Path,
+        fork_server: ForkServer,
+        find: Callable[[str], StreamPod | None],
+        usage: Callable[[], Awaitable[Mapping[str, Any]]],
     ) -> None:
+        """``usage``: what the node and its containers use now."""
+        self._usage = usage
         self._path = path
         self._errors = directory / "streams.err"
         self._fork_server = fork_server
@@ -96,6 +103,9 @@ class StreamListener:
                 _log.warning("a stream was not served: %s", error)
 
     async def _answer(self, connection: socket.socket, request: dict[str, Any]) -> None:
+        if request["kind"] == "usage":
+            await _respond(connection, await self._usage())
+            return
         uid = request.get("uid")
         pod = self._find(f"uid/{uid}" if uid else f"name/{request['namespace']}/{request['name']}")
         if pod is None:

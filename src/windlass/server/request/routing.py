@@ -8,6 +8,7 @@ resource or subresource of a known group raises a Status 404.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote
 
 from windlass.api import resources
@@ -19,6 +20,7 @@ _GROUPS = frozenset(resource.group for resource in resources.ALL)
 _STORED_AS: dict[Resource, Resource] = {**ALIASES, EVENTS_V1: EVENTS}
 _WRITE_ONLY: dict[tuple[str, str, str], Resource] = {}
 _WRITE_ONLY_GROUPS: set[str] = set()
+_COMPUTED: dict[Resource, Any] = {}
 _COLLECTIONS: dict[str, RequestTarget] = {}
 _COLLECTIONS_KEPT = 4_096
 
@@ -49,6 +51,17 @@ def register_write_only(resource: Resource) -> None:
     """Serve a kind that is never stored (reviews), for POST only."""
     _WRITE_ONLY[(resource.group, resource.version, resource.plural)] = resource
     _WRITE_ONLY_GROUPS.add(resource.group)
+
+
+def register_computed(resource: Resource, handler: Any) -> None:
+    """Serve a kind that is computed at each request, for GET only. ``handler``: of the server's verbs."""
+    register_write_only(resource)
+    _COMPUTED[resource] = handler
+
+
+def computed(resource: Resource) -> Any:
+    """Return the handler of a computed kind; ``None`` for other kinds."""
+    return _COMPUTED.get(resource)
 
 
 def write_only() -> tuple[Resource, ...]:
