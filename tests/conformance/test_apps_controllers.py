@@ -128,7 +128,7 @@ def deployment_history(api: Cluster) -> list[Any]:
     scene.create("Deployment", {"replicas": 5, "strategy": {"rollingUpdate": rolling}})
     scene.until(lambda: scene.is_complete(5))
     found.append((scene.sizes(), plain(scene.status())))
-    scene.set_image("app:v2")  # whose pods do not become ready yet
+    scene.set_image("app:v2")  # its pods do not become ready yet
     scene.until(lambda: len(scene.images()) == 7 and scene.images().count("app:v2") == 3, is_old)
     found.append((scene.sizes(), scene.images()))
     scene.change(replicas=10)  # in proportion, since the rollout is not over
