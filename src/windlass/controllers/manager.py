@@ -170,7 +170,7 @@ def _reconcilers(
             NormalisingController(client, informers, clock),
         ]
     if embedded:
-        context = FamilyContext(client, informers, clock, placed_by)
+        context = FamilyContext(client, informers, clock, placed_by, embedded=True)
         reconcilers += [
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),

@@ -15,6 +15,7 @@ from windlass.api.resources import (
     JOB_SETS,
     JOB_TEMPLATES,
     MPI_JOBS,
+    PYTORCH_JOBS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
@@ -26,6 +27,7 @@ from windlass.controllers.attempts.kinds import JOBSET_ATTEMPTS, KUBEFLOW_ATTEMP
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
+from windlass.controllers.rendezvous.controller import RendezvousController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.controllers.trainer.controller import TrainJobController
 from windlass.controllers.volcano_cronjob.controller import VolcanoCronJobController
@@ -35,12 +37,17 @@ from windlass.kits.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class FamilyContext:
-    """Dependencies of the reconcilers of a family. ``scheduler``: default scheduler of pods."""
+    """Dependencies of the reconcilers of a family.
+
+    ``scheduler``: default scheduler of pods.
+    ``embedded``: single-node mode, in which controllers do not reach the network of pods.
+    """
 
     client: Client
     informers: Informers
     clock: Clock
     scheduler: str
+    embedded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ def _operates(kinds: tuple[Resource, ...]) -> Callable[[FamilyContext], list[Rec
                 for kind in KUBEFLOW_ATTEMPTS
                 if kind.resource in kinds
             ),
+            *([RendezvousController(informers)] if PYTORCH_JOBS in kinds and not context.embedded else []),
         ]
 
     return reconcilers

@@ -12,21 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
 from windlass.client import torch_store
+from windlass.client.rendezvous import Rendezvous, announce_once, world_of
 from windlass.client.torch_store import TorchStore
-from windlass.jobs.rendezvous.announce import announce, read_world
-from windlass.jobs.rendezvous.state import (
-    NO_STATE,
-    StateError,
-    address_field_of,
-    decode_state,
-    encode_state,
-)
+from windlass.jobs.rendezvous.state import StateError
 from windlass.kits.clock import Clock
 from windlass.node.sandbox.pod_network import Network
 
@@ -37,23 +29,6 @@ CONNECT_SECONDS = 1.0
 """Timeout of a connection, and the interval between the first attempts."""
 MAX_CONNECT_SECONDS = 5.0
 """Maximum interval between attempts to connect."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Port and run id of a c10d rendezvous."""
-
-    port: int
-    run_id: str = ""
-
-
-def rendezvous_of(pod: Mapping[str, Any]) -> Rendezvous | None:
-    """Return the rendezvous that the pod holds by its annotation."""
-    text = (pod["metadata"].get("annotations") or {}).get(names.RENDEZVOUS) or ""
-    port, _, run_id = text.partition("/")
-    if not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
-        return None
-    return Rendezvous(int(port), run_id)
 
 
 class RendezvousAnnouncer:
@@ -84,13 +59,25 @@ class RendezvousAnnouncer:
                     store = await torch_store.connect(self._dial)
                     pause = CONNECT_SECONDS
                     await self._follow(store)
+            except StateError as error:
+                self._report(str(error))
             except (OSError, ValueError) as error:
-                _log.debug("rendezvous of %s: %s", self._pod()["metadata"]["name"], error)
+                _log.debug("rendezvous of %s: %s", self._name, error)
             finally:
                 if store is not None:
                     store.close()
             await self._clock.sleep(pause)
             pause = min(MAX_CONNECT_SECONDS, pause * 1.1)
+
+    @property
+    def _name(self) -> str:
+        return self._pod()["metadata"]["name"]
+
+    def _report(self, text: str) -> None:
+        """Log a state that cannot be read, once."""
+        if text != self._told:
+            self._told = text
+            _log.warning("rendezvous of %s: %s", self._name, text)
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = await self._network.connect(
@@ -100,33 +87,11 @@ class RendezvousAnnouncer:
         return await asyncio.open_connection(sock=connection)
 
     async def _follow(self, store: TorchStore) -> None:
-        key = torch_store.state_key(self._rendezvous.run_id)
         while True:
-            if not await self._tell(store, key):
+            annotations = self._pod()["metadata"].get("annotations") or {}
+            result = await announce_once(store, self._rendezvous, world_of(annotations))
+            if result.words:
+                world = annotations.get(names.WORLD)
+                _log.info("rendezvous of %s for workers %s: %s", self._name, world, result.words)
+            else:
                 await self._clock.sleep(POLL_SECONDS)
-
-    async def _tell(self, store: TorchStore, key: str) -> bool:
-        """Announce the world once. Return whether the state was changed."""
-        text = (self._pod()["metadata"].get("annotations") or {}).get(names.WORLD) or ""
-        world = frozenset[int]()
-        with suppress(ValueError):
-            world = read_world(text)
-        value = await store.get(key) if world else None
-        if value is None or value == NO_STATE:
-            return False
-        try:
-            stored = torch_store.from_value(value)
-            announcement = announce(decode_state(stored), world)
-        except StateError as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                _log.warning("rendezvous of %s: %s", self._pod()["metadata"]["name"], error)
-            return False
-        if announcement.state is None:
-            return False
-        desired = torch_store.to_value(encode_state(announcement.state, address_field_of(stored)))
-        done = await store.compare_set(key, value, desired) == desired
-        if done:
-            name = self._pod()["metadata"]["name"]
-            _log.info("rendezvous of %s for workers %s: %s", name, text, announcement.words)
-        return done

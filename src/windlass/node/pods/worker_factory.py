@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.api.devices.numa_annotations import NumaNodeRecord
 from windlass.client.client import Client
+from windlass.client.rendezvous import rendezvous_of
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.node.devices.device_plugins import DevicePlugins
@@ -21,7 +22,7 @@ from windlass.node.pods.pod_names import PodNames
 from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
-from windlass.node.pods.rendezvous import RendezvousAnnouncer, rendezvous_of
+from windlass.node.pods.rendezvous import RendezvousAnnouncer
 from windlass.node.pods.status_publisher import StatusPublisher
 from windlass.node.pods.worker import PodWorker
 from windlass.node.probes.handlers import Actions
@@ -85,7 +86,7 @@ class PodWorkerFactory:
             clock=self.clock,
             rng=self.rng,
         )
-        rendezvous = rendezvous_of(pod)
+        rendezvous = rendezvous_of(pod["metadata"].get("annotations") or {})
         if rendezvous is not None:
             announcer = RendezvousAnnouncer(
                 self.network,

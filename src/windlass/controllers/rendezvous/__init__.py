@@ -1,0 +1,1 @@
+"""Announcement of worlds to the rendezvous of elastic jobs in a cluster."""
