@@ -91,6 +91,18 @@ def test_kubectl_knows_the_kind_at_once(box: Box, kind: str) -> None:
     box.kubectl("delete", "training", "first")
 
 
+def test_windlass_commands_take_the_kind(box: Box, kind: str) -> None:
+    crd = definition("others", "Other", schema={"type": "object"})
+    other = {"apiVersion": "conformance.example.com/v1", "kind": "Other", "metadata": {"name": "one"}}
+    text = f"{json.dumps(crd)}\n---\n{json.dumps(other)}\n"
+    applied = box.windlass("apply", "--strict", "-f", "-", stdin=text).stdout
+    assert "other.conformance.example.com/one created" in applied
+    assert "one" in box.windlass("get", "others").stdout
+    assert "Kind:         Other" in box.windlass("describe", "other", "one").stdout
+    box.windlass("delete", "-f", "-", stdin=text)
+    assert box.windlass("get", "others", check=False).returncode != 0
+
+
 def test_operator_written_with_kopf_runs_a_training(box: Box, kind: str, tmp_path: Path) -> None:
     pytest.importorskip("kopf", reason="kopf is not installed")
     log = tmp_path / "operator.log"

@@ -91,7 +91,7 @@ def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_I
     from windlass.cli.manifests.read import read
 
     for document in reversed(read(sources)):
-        resource = resource_of(document)
+        resource = resource_of(document, lambda: invocation.client)
         metadata = document.obj.get("metadata") or {}
         namespace = metadata.get("namespace") or invocation.home_namespace
         if metadata.get("name"):
@@ -99,7 +99,7 @@ def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_I
 
 
 def _named(invocation: Invocation, what: tuple[str, ...], selector: str, everything: bool) -> Iterator[_Item]:
-    requested = split_names(what) if what else []
+    requested = split_names(what, lambda: invocation.client) if what else []
     whole = [resource for resource, name in requested if name is None]
     if not requested or (whole and not (selector or everything)):
         kind = whole[0].plural if whole else "KIND"

@@ -39,7 +39,7 @@ _HIDDEN_METADATA = (
 def command(invocation: Invocation, what: tuple[str, ...], selector: str) -> int:
     """Show objects with their events."""
     shown: list[dict[str, Any]] = []
-    for resource, name in split_names(what):
+    for resource, name in split_names(what, lambda: invocation.client):
         namespace = invocation.home_namespace if resource.namespaced else None
         if name is not None:
             objects = [invocation.client.get(resource, name, namespace)]

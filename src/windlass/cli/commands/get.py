@@ -35,7 +35,7 @@ def command(
     show_labels: bool,
 ) -> int:
     """List objects."""
-    requested = split_names(what)
+    requested = split_names(what, lambda: invocation.client)
     if invocation.structured:
         return _structured(invocation, requested, selector, field_selector, follow)
     shower = server_tables.TablePrinter(

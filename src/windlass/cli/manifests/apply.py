@@ -12,10 +12,12 @@ import msgspec
 
 from windlass.api.annotations import LAST_APPLIED
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import NAMESPACES, QUEUES, Resource, by_kind
+from windlass.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, QUEUES, Resource, by_kind
 from windlass.cli.errors import translate
 from windlass.cli.invocation import Invocation
+from windlass.cli.manifests import served_kinds
 from windlass.cli.manifests.read import Document
+from windlass.cli.manifests.served_kinds import ClientSource
 from windlass.cli.manifests.three_way import merge_patch, strategic_patch
 from windlass.cli.manifests.wrong_types import WrongType, wrong_types
 
@@ -69,7 +71,7 @@ class Applier:
 
         Raises :class:`WindlassError`, which names it, and ``Unreachable``.
         """
-        resource = resource_of(document)
+        resource = resource_of(document, self._served)
         sent, warnings = self._prepared(document, resource), list[str]()
         try:
             if self._dry_run == CLIENT:
@@ -110,8 +112,11 @@ class Applier:
         """
         problems: list[ManifestProblem] = []
         upcoming = {(d.obj.get("kind"), (d.obj.get("metadata") or {}).get("name")) for d in documents}
+        declared = _declared(documents)
         for document in documents:
-            resource = resource_of(document)
+            if (document.obj.get("apiVersion"), document.obj.get("kind")) in declared:
+                continue  # its kind does not exist before the documents are applied
+            resource = resource_of(document, self._served)
             warnings: list[str] = []
             sent = self._prepared(document, resource)
             try:
@@ -128,6 +133,10 @@ class Applier:
                 ManifestProblem(document, text) for text in texts if text.startswith(REJECTED_WHEN_STRICT)
             ]
         return problems
+
+    @property
+    def _served(self) -> ClientSource | None:
+        return None if self._dry_run == CLIENT else lambda: self._invocation.client
 
     def _prepared(self, document: Document, resource: Resource) -> dict[str, Any]:
         """Return the object to send, with its namespace, and with the manifest as an annotation."""
@@ -249,10 +258,27 @@ _GROUP_TYPO = 0.85
 """Minimum similarity of two API groups (0 to 1), from which one counts as a misspelling of the other."""
 
 
-def resource_of(document: Document) -> Resource:
-    """Return the kind. Raises :class:`WindlassError` if it is unknown."""
+def _declared(documents: Sequence[Document]) -> set[tuple[str, str]]:
+    """Return (apiVersion, kind) of the kinds that CustomResourceDefinitions among the documents declare."""
+    found = set()
+    for document in documents:
+        spec = document.obj.get("spec") or {}
+        if document.obj.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind and isinstance(spec, dict):
+            kind = (spec.get("names") or {}).get("kind")
+            versions = (version.get("name") for version in spec.get("versions") or ())
+            found |= {(f"{spec.get('group')}/{version}", kind) for version in versions}
+    return found
+
+
+def resource_of(document: Document, client: ClientSource | None = None) -> Resource:
+    """Return the kind. Raises :class:`WindlassError` if it is unknown.
+
+    ``client``: also look for a kind that only the server knows.
+    """
     version, kind = document.obj["apiVersion"], document.obj["kind"]
     resource = by_kind(version, kind)
+    if resource is None and client is not None and isinstance(version, str):
+        resource = served_kinds.by_kind(client, version, str(kind))
     if resource is not None:
         return resource
     from windlass.api.resources import ALL
