@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeflow_cluster import KubeflowWorld, kubeflow_job, replica
 
-from windlass.api.resources import POD_GROUPS, PODS, PYTORCH_JOBS, SERVICES
+from windlass.api.annotations import WRITTEN_AS
+from windlass.api.resources import CONFIG_MAPS, MPI_JOBS, POD_GROUPS, PODS, PYTORCH_JOBS, SECRETS, SERVICES
 
 RULES = st.sampled_from(["Always", "OnFailure", "Never", "ExitCode"])
 EVENTS = st.one_of(
@@ -60,7 +61,7 @@ def picture(world: KubeflowWorld) -> Any:
 
     found = {
         resource.plural: sorted((plain(obj) for obj in world.api.objects(resource)), key=str)
-        for resource in (PODS, POD_GROUPS, SERVICES)
+        for resource in (PODS, POD_GROUPS, SERVICES, CONFIG_MAPS, SECRETS)
     }
     record = (world.job["metadata"].get("annotations") or {}).get("windlass.dev/job-record")
     return world.status, record, found
@@ -97,7 +98,33 @@ def test_crashes_change_nothing(rules, run, history):
         Master=replica(restartPolicy=rules[0]),
         Worker=replica(2, restartPolicy=rules[1]),
     )
-    calm, stormy = KubeflowWorld(copy.deepcopy(manifest)), KubeflowWorld(copy.deepcopy(manifest))
+    agree(manifest, PYTORCH_JOBS, history)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    waits=st.booleans(),
+    run=st.fixed_dictionaries(
+        {},
+        optional={
+            "backoffLimit": st.integers(0, 2),
+            "cleanPodPolicy": st.sampled_from(["None", "Running", "All"]),
+        },
+    ),
+    history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 7), max_size=3)), max_size=12),
+)
+def test_crashes_change_nothing_of_an_mpi_job(waits, run, history):
+    manifest = kubeflow_job(MPI_JOBS, run, Launcher=replica(container="mpi"), Worker=replica(2, "mpi"))
+    manifest["metadata"]["annotations"] = {WRITTEN_AS: "v2beta1"}
+    if waits:
+        manifest["spec"]["launcherCreationPolicy"] = "WaitForWorkersReady"
+    agree(manifest, MPI_JOBS, history)
+
+
+def agree(manifest, resource, history):
+    """Play a history to two worlds: in one the controller is killed."""
+    calm = KubeflowWorld(copy.deepcopy(manifest), resource)
+    stormy = KubeflowWorld(copy.deepcopy(manifest), resource)
     for world in (calm, stormy):
         settle(world)
     for event, crashes in history:

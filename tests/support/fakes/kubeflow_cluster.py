@@ -14,8 +14,10 @@ from windlass.controllers.effects import Effects
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.jobs.kubeflow.kinds import KINDS
 from windlass.kits.clock import FakeClock
+from windlass.kits.ssh_keys import SshKeyPair
 
 Json = dict[str, Any]
+KEYS = SshKeyPair("private", "public")
 
 
 def replica(replicas: int = 1, container: str = "pytorch", **more: Any) -> Json:
@@ -45,7 +47,7 @@ class KubeflowWorld(World):
         """The process died; a new one starts from what is stored."""
         self.api.crash_after = None
         kind = KINDS[self.resource]
-        self.controller = KubeflowController(kind, self.api, self.api.clock, "volcano")  # type: ignore[assignment,arg-type]
+        self.controller = KubeflowController(kind, self.api, self.api.clock, "volcano", lambda: KEYS)  # type: ignore[assignment,arg-type]
         self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
 
     @property
