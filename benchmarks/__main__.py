@@ -37,6 +37,7 @@ def run(module: str, *arguments: str) -> dict | None:
 PLAN: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("install", ()),
     ("cold_start", ()),
+    ("exec_round_trip", ()),
     ("store_wire", ()),
     ("informer_sync", ()),
     ("end_to_end", ()),

@@ -30,6 +30,7 @@ GOALS: tuple[Goal, ...] = (
     Goal("cold_start", "windlass run, cold", "s", 2.0, False, lambda f: f["run_cold"]["seconds"]),
     Goal("cold_start", "windlass run, warm", "s", 0.4, False, lambda f: f["run_warm"]["seconds"]),
     Goal("cold_start", "windlass --version", "s", 0.08, False, lambda f: f["version"]["seconds"]),
+    Goal("exec_round_trip", "exec in a running pod", "s", 0.1, False, lambda f: f["seconds"]),
     Goal(
         "store_wire",
         "durable writes, 1 connection",
