@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that some tests use, as root on Debian; elsewhere those tests skip by name.
 # `test_tools.sh small` and `large` install the quick and the slow ones; `late` prints the markers of the
-# tests that have to wait for `large`, if anything of it is missing and can be had.
+# tests that have to wait for `large`, if anything of it is missing and can be had. `ray` installs Ray (110 MB)
+# in an environment of its own; `make test` does not, and runs the tests that use it where it is.
 set -uo pipefail
 have_torch() { /usr/bin/python3 -c 'import torch' 2>/dev/null; }
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
@@ -26,5 +27,9 @@ case ${1:-} in
     ;;
   large) have_torch || install python3-torch ;;
   late) if ! have_torch && may_install; then echo torch; fi ;;
-  *) echo "usage: $0 small|large|late" >&2; exit 2 ;;
+  ray)
+    folder=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/ray
+    [ -x "$folder/bin/ray" ] || { python3 -m venv "$folder" && "$folder/bin/pip" install -q 'ray[default]'; }
+    ;;
+  *) echo "usage: $0 small|large|late|ray" >&2; exit 2 ;;
 esac

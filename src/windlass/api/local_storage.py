@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.api.annotations import LOCAL_PROVISIONER as LOCAL_PROVISIONER
 from windlass.api.views.storage import DEFAULT_CLASS
 
-LOCAL_PROVISIONER = "windlass.dev/local-path"
-"""Provisioner that creates a directory of this machine for each claim."""
 LOCAL_CLASS = "local-path"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 CLAIM_PROTECTION = "kubernetes.io/pvc-protection"

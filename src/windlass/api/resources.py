@@ -284,6 +284,8 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
     False,
     custom=True,
 )
+RAY_CLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster", True, (), ("all",), _STATUS, custom=True)
+RAY_JOBS = Resource("ray.io", "v1", "rayjobs", "RayJob", True, (), ("all",), _STATUS, custom=True)
 
 HYPERNODES = Resource(
     "topology.volcano.sh",
@@ -412,6 +414,8 @@ ALL: tuple[Resource, ...] = (
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     CLUSTER_TRAINING_RUNTIMES,
+    RAY_CLUSTERS,
+    RAY_JOBS,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

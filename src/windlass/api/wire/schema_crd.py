@@ -57,6 +57,7 @@ FOLDERS = (
     "mpi",
     "jobset",
     "leaderworkerset",
+    "ray",
     "trainer",
     "volcano",
 )

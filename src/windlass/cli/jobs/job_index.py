@@ -185,6 +185,8 @@ def find(invocation: Invocation, name: str) -> Job:
     for job_kind in filter(JOB_KINDS.get, kinds):
         job = _job_of_kind(client, job_kind, wanted_name, space)
         if job is not None:
+            if kinds is _EVERY_KIND:
+                job_kind, job = _outermost(client, job_kind, job, space)
             return _with_members(invocation, Job(job_kind, job))
     if "PodGroup" in kinds:
         group = client.find(POD_GROUPS, wanted_name, space) or _other_group(client, wanted_name, space)
@@ -204,6 +206,13 @@ def find(invocation: Invocation, name: str) -> Job:
     if gone := _eviction_of(client, wanted_name, space):
         error.evidence = f"a pod of this name was {gone}; {error.evidence}"
     raise error
+
+
+def _outermost(client: BlockingClient, kind: str, job: Object, space: str | None) -> tuple[str, Object]:
+    """Return the job that controls a job, such as the RayJob of a Job that submits it; else the job itself."""
+    outer_kind, name = owner_key(job)
+    outer = _job_of_kind(client, outer_kind, name, space) if outer_kind else None
+    return _outermost(client, outer_kind, outer, space) if outer is not None else (kind, job)
 
 
 def _eviction_of(client: BlockingClient, pod: str, namespace: str | None) -> str:

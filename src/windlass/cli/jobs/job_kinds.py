@@ -19,6 +19,7 @@ from windlass.api.kubeflow_fields import (
 )
 from windlass.api.resources import BATCH_JOBS, JOB_SETS, MPI_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.jobs.ray_kinds import RAY_KINDS
 from windlass.cli.jobs.workload_kinds import WORKLOAD_KINDS
 from windlass.cli.text import timestamp
 
@@ -218,6 +219,7 @@ JOB_KINDS: Mapping[str, JobKind] = {
         *(_kubeflow(fields) for fields in FIELDS.values()),
         *_SETS,
         *WORKLOAD_KINDS,
+        *RAY_KINDS,
     )
 }
 """Kind → how commands read it. The first is that of ``windlass run``.

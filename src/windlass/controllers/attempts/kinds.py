@@ -94,7 +94,7 @@ def _recorded_cause(obj: Json) -> str:
 
 
 def _by_conditions(succeeded: str) -> Callable[[Json], JobEnd]:
-    """Return how a job ends whose conditions are ``succeeded``, ``Failed`` and ``Suspended``."""
+    """Return how a job with the conditions ``succeeded``, ``Failed`` and ``Suspended`` ends."""
 
     def end(obj: Json) -> JobEnd:
         conditions = (obj.get("status") or {}).get("conditions") or ()

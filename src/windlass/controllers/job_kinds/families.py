@@ -16,6 +16,8 @@ from windlass.api.resources import (
     JOB_TEMPLATES,
     MPI_JOBS,
     PYTORCH_JOBS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
@@ -27,6 +29,8 @@ from windlass.controllers.attempts.kinds import JOBSET_ATTEMPTS, KUBEFLOW_ATTEMP
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
+from windlass.controllers.ray.cluster_controller import RayClusterController
+from windlass.controllers.ray.job_controller import RayJobController
 from windlass.controllers.rendezvous.controller import RendezvousController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.controllers.trainer.controller import TrainJobController
@@ -144,7 +148,18 @@ TRAINER = KindFamily(
     ],
 )
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER)
+RAY = KindFamily(
+    "ray",
+    (RAY_CLUSTERS, RAY_JOBS),
+    frozenset({"kuberay-operator"}),
+    ("kuberay/operator",),
+    lambda context: [
+        RayClusterController(context.informers, context.clock, context.scheduler),
+        RayJobController(context.informers, context.clock),
+    ],
+)
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

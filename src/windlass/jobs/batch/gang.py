@@ -1,6 +1,6 @@
 """Gang of a ``batch/v1`` Job by the Workload and PodGroup API of Kubernetes 1.36.
 
-A Workload whose ``spec.controllerRef`` names the Job makes its pods one gang. It has one
+A Workload with a ``spec.controllerRef`` that names the Job makes its pods one gang. It has one
 template of a PodGroup. The PodGroup is created from that, and the pods name it.
 """
 
@@ -67,7 +67,7 @@ def _gang(spec: BatchJobSpec, workload: Json, template: Mapping[str, Any]) -> Ba
 
 
 def names_job(workload: Mapping[str, Any]) -> str:
-    """Return the name of the Job whose gang a Workload describes; ``""`` if there is none."""
+    """Return the name of the Job that a Workload makes a gang; ``""`` if there is none."""
     reference = (workload.get("spec") or {}).get("controllerRef") or {}
     if reference.get("kind") != BATCH_JOBS.kind or reference.get("apiGroup") != BATCH_JOBS.group:
         return ""

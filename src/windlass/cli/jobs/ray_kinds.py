@@ -1,0 +1,73 @@
+"""Ray's kinds for commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api import annotations as names
+from windlass.api import ray_fields
+from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS
+from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.text import timestamp
+
+_RAY_CLUSTER_PHASES = {"ready": "Running", "suspended": "Suspended", "failed": "Failed"}
+_RAY_JOB_PHASES = {
+    "Running": "Running",
+    "Waiting": "Running",
+    "Complete": "Completed",
+    "Failed": "Failed",
+    "ValidationFailed": "Failed",
+    "Retrying": "Restarting",
+    "Suspending": "Suspended",
+    "Suspended": "Suspended",
+}
+
+
+def _ray_roles(spec: Mapping[str, Any]) -> list[JobRole]:
+    """Return head and workers of the spec of a RayCluster."""
+    head = (spec.get("headGroupSpec") or {}).get("template") or {}
+    roles = [JobRole("head", 1, head)] if head else []
+    for group in spec.get("workerGroupSpecs") or ():
+        wanted = group.get("replicas") if group.get("replicas") is not None else group.get("minReplicas")
+        hosts = int(group.get("numOfHosts") or 1)
+        roles.append(
+            JobRole(str(group.get("groupName") or ""), int(wanted or 0) * hosts, group.get("template") or {})
+        )
+    return roles
+
+
+def _ray_queue(obj: Object) -> str:
+    return (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL) or (
+        (obj["metadata"].get("annotations") or {}).get(names.QUEUE_NAME_VOLCANO)
+        or (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_KAI)
+        or ""
+    )
+
+
+_RAY_CLUSTER = JobKind(
+    resource=RAY_CLUSTERS,
+    words=("raycluster", "rayclusters", "raycluster.ray.io"),
+    phase=lambda obj: _RAY_CLUSTER_PHASES.get((obj.get("status") or {}).get("state") or "", "Pending"),
+    roles=lambda obj: _ray_roles(obj.get("spec") or {}),
+    queue=_ray_queue,
+    ended=lambda obj: 0.0,
+    succeeded=lambda obj: 0,
+    group=lambda obj: obj["metadata"]["name"],
+    selector=lambda name: f"{ray_fields.CLUSTER}={name}",
+)
+_RAY_JOB = JobKind(
+    resource=RAY_JOBS,
+    words=("rayjob", "rayjobs", "rayjob.ray.io"),
+    phase=lambda obj: _RAY_JOB_PHASES.get(
+        (obj.get("status") or {}).get("jobDeploymentStatus") or "", "Pending"
+    ),
+    roles=lambda obj: _ray_roles((obj.get("spec") or {}).get("rayClusterSpec") or {}),
+    queue=_ray_queue,
+    ended=lambda obj: timestamp((obj.get("status") or {}).get("endTime")),
+    succeeded=lambda obj: int((obj.get("status") or {}).get("succeeded") or 0),
+    group=lambda obj: (obj.get("status") or {}).get("rayClusterName") or obj["metadata"]["name"],
+    selector=lambda name: f"{ray_fields.ORIGINATED_FROM}={name}",
+)
+
+RAY_KINDS = (_RAY_CLUSTER, _RAY_JOB)

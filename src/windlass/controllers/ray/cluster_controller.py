@@ -1,0 +1,93 @@
+"""Reconciler of RayClusters: its caches and its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from windlass.api import ray_fields as fields
+from windlass.api.ray_fields import HEAD, HEAD_GROUP, head_service_name
+from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, RAY_CLUSTERS, SERVICES
+from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
+from windlass.client.informers import Informer
+from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.ray.cluster_reconcile import RayClusterSnapshot, reconcile_cluster
+from windlass.controllers.runner import Informers, WatchedCollection
+from windlass.jobs.members import job_pods
+from windlass.kits.clock import Clock
+
+Json = dict[str, Any]
+
+
+class RayClusterController:
+    """RayClusters. Keys are ``namespace/name``."""
+
+    name = "raycluster"
+    pause_seconds = 0.0
+
+    def __init__(self, informers: Informers, clock: Clock, scheduler: str) -> None:
+        """``scheduler``: default scheduler of pods."""
+        self._clock, self._scheduler = clock, scheduler
+        self._clusters: Informer[StoredObject] = informers.informer(RAY_CLUSTERS, decode=decode_stored_object)
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._groups: Informer[StoredObject] = informers.informer(POD_GROUPS, decode=decode_stored_object)
+        self._services: Informer[StoredObject] = informers.informer(SERVICES, decode=decode_stored_object)
+        self._classes: Informer[PriorityClass] = informers.informer(
+            PRIORITY_CLASSES, decode=decode_priority_class
+        )
+        self._pods_of = RecordIndex(self._pods, _uid_of_pod, lambda pod: pod.key)
+
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(self._clusters, lambda found: [found.key]),
+            WatchedCollection(self._pods, _keys_of_pod),
+            WatchedCollection(self._groups, _owner_keys),
+            WatchedCollection(self._services, _owner_keys),
+        )
+
+    def initial_keys(self) -> Iterable[str]:
+        return ()
+
+    async def reconcile(self, key: str) -> Effects:
+        stored = self._clusters.items.get(key)
+        if stored is None:
+            return NOTHING
+        namespace, _, name = key.partition("/")
+        pods = list(self._pods_of.get(stored.uid).values())
+        group = self._groups.items.get(key)
+        service = self._services.items.get(f"{namespace}/{head_service_name(name)}")
+        observed = RayClusterSnapshot(
+            pods=job_pods(pods, fields.GROUP, "", _roles(pods), {}),
+            addresses={pod.name: pod.pod_ip for pod in pods},
+            group=group.object if group is not None else None,
+            service=service.object if service is not None else None,
+            priorities={name: found.value for name, found in self._classes.items.items()},
+            now=self._clock.now(),
+            scheduler=self._scheduler,
+        )
+        return reconcile_cluster(stored.object, observed)
+
+
+def _roles(pods: Iterable[Pod]) -> dict[str, str]:
+    """Return label of the group → role: ``head``, or the group itself."""
+    groups = {pod.labels.get(fields.GROUP, "") for pod in pods}
+    return {group: HEAD if group == HEAD_GROUP else group for group in groups}
+
+
+def _uid_of_pod(pod: Pod) -> Iterable[str]:
+    owner = pod.controller
+    if owner is None or owner.kind != RAY_CLUSTERS.kind or owner.api_version != RAY_CLUSTERS.api_version:
+        return ()
+    return (owner.uid,)
+
+
+def _keys_of_pod(pod: Pod) -> Iterable[str]:
+    return (f"{pod.namespace}/{pod.controller.name}",) if pod.controller and any(_uid_of_pod(pod)) else ()
+
+
+def _owner_keys(stored: StoredObject) -> Iterable[str]:
+    owner = controller_of(stored.object)
+    if owner is None or owner.get("kind") != RAY_CLUSTERS.kind:
+        return ()
+    return (f"{stored.key.partition('/')[0]}/{owner['name']}",)

@@ -1,0 +1,154 @@
+"""Reconciliation of a RayCluster: head Service, PodGroup, pods, status.
+
+Failed pods are deleted, and created again under their names when they are gone. Pods above the wanted number of a
+group are deleted, those that do not run first, then those with the highest numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api import ray_fields as fields
+from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICES
+from windlass.controllers.effects import (
+    NOTHING,
+    Create,
+    Delete,
+    EffectPlan,
+    Effects,
+    EmitEvent,
+    Update,
+    reference,
+)
+from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
+from windlass.jobs.members import RolePod
+from windlass.jobs.ray import cluster_status
+from windlass.jobs.ray import pods as bodies
+from windlass.jobs.ray.cluster import RayCluster, read_cluster
+
+Json = dict[str, Any]
+BATCH = 500
+"""Maximum number of pods that one reconciliation creates."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayClusterSnapshot:
+    """Observed surroundings of a cluster.
+
+    ``pods``: with the group as role.
+    ``addresses``: pod → IP.
+    ``group``: PodGroup with the cluster's name, of any owner.
+    ``service``: Service with the name of the head's.
+    ``now``: Unix seconds.
+    ``scheduler``: default scheduler of pods.
+    """
+
+    pods: tuple[RolePod, ...]
+    addresses: Mapping[str, str]
+    group: Json | None
+    service: Json | None
+    priorities: Mapping[str, int]
+    now: float
+    scheduler: str
+
+
+def reconcile_cluster(obj: Json, observed: RayClusterSnapshot) -> Effects:
+    """Reconcile one RayCluster. Pure."""
+    if obj["metadata"].get("deletionTimestamp"):
+        return NOTHING
+    about = reference(RAY_CLUSTERS, obj)
+    try:
+        cluster = read_cluster(obj)
+        for group, number, _ in cluster.slots():
+            bodies.build_pod(cluster, group, number, observed.scheduler)
+            break
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"the spec cannot be read: {error}"
+        return Effects(events=(EmitEvent(about, "Warning", "InvalidRayClusterSpec", message, lasting=True),))
+    plan = EffectPlan(about=about)
+    if cluster.suspend:
+        _suspend(cluster, observed, plan)
+    else:
+        _keep(obj, cluster, observed, plan)
+    service_ip = ((observed.service or {}).get("spec") or {}).get("clusterIP") or ""
+    status = cluster_status.render(
+        cluster,
+        obj,
+        observed.pods,
+        observed.addresses,
+        "" if service_ip == "None" else service_ip,
+        observed.now,
+    )
+    if status != (obj.get("status") or {}):
+        plan.stage(Update(RAY_CLUSTERS, {**obj, "status": status}, "status"))
+    return plan.done()
+
+
+def _suspend(cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan) -> None:
+    plan.stage(
+        *(Delete(PODS, pod.name, cluster.namespace, pod.uid) for pod in observed.pods if not pod.deleting)
+    )
+    group = _own(observed.group, cluster)
+    if group is not None and not observed.pods:
+        plan.stage(Delete(POD_GROUPS, cluster.name, cluster.namespace, group["metadata"].get("uid")))
+
+
+def _keep(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan) -> None:
+    _delete_pods(obj, cluster, observed, plan)
+    if observed.service is None:
+        kind = (obj["spec"].get("headGroupSpec") or {}).get("serviceType") or ""
+        plan.stage(Create(SERVICES, bodies.build_head_service(cluster, kind)))
+    group = _own(observed.group, cluster)
+    if observed.group is None:
+        plan.stage(Create(POD_GROUPS, bodies.build_group(cluster, observed.priorities)))
+    elif group is None:
+        if not observed.group["metadata"].get("deletionTimestamp"):
+            message = (
+                f"PodGroup {cluster.name} exists and does not belong to the cluster: delete or rename it"
+            )
+            assert plan.about is not None
+            plan.event(EmitEvent(plan.about, "Warning", "PodGroupConflict", message, lasting=True))
+        return
+    elif patch := spec_patch(group, bodies.group_spec(cluster, observed.priorities)):
+        plan.stage(patch_group(group, patch))
+    if is_admitted(group):
+        present = {pod.name for pod in observed.pods}
+        missing = [slot for slot in cluster.slots() if slot[2] not in present][:BATCH]
+        plan.stage(
+            *(
+                Create(PODS, bodies.build_pod(cluster, found, number, observed.scheduler))
+                for found, number, _ in missing
+            )
+        )
+
+
+def _delete_pods(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan) -> None:
+    wanted = {name for _, _, name in cluster.slots()}
+    named = {
+        name
+        for group in obj["spec"].get("workerGroupSpecs") or ()
+        for name in (group.get("scaleStrategy") or {}).get("workersToDelete") or ()
+    }
+    unwanted = [
+        pod
+        for pod in observed.pods
+        if not pod.deleting and (pod.finished or pod.name not in wanted or pod.name in named)
+    ]
+    for pod in unwanted:
+        if pod.failed and plan.about is not None:
+            words = f"Deleted {pod.role} pod {cluster.namespace}/{pod.name}, which has failed"
+            plan.event(EmitEvent(plan.about, "Normal", f"Deleted{_type_of(pod)}Pod", words))
+    plan.stage(*(Delete(PODS, pod.name, cluster.namespace, pod.uid) for pod in unwanted))
+
+
+def _type_of(pod: RolePod) -> str:
+    return "Head" if pod.role == fields.HEAD else "Worker"
+
+
+def _own(group: Json | None, cluster: RayCluster) -> Json | None:
+    if group is None or group["metadata"].get("deletionTimestamp"):
+        return None
+    owners = group["metadata"].get("ownerReferences") or ()
+    return group if any(owner.get("uid") == cluster.uid for owner in owners) else None

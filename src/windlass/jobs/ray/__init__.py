@@ -1,0 +1,1 @@
+"""Ray's kinds: clusters as gangs, jobs that run in them, services."""

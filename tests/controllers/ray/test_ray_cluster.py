@@ -1,0 +1,169 @@
+"""Life of a RayCluster: gang, pods, status, scaling, suspension."""
+
+from __future__ import annotations
+
+import pytest
+from ray_world import RayWorld, cluster_spec, group_template, ray_cluster
+
+from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICES
+
+
+def settled(manifest=None) -> RayWorld:
+    world = RayWorld(manifest or ray_cluster())
+    world.settle()
+    return world
+
+
+def env_of(pod) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in pod["spec"]["containers"][0]["env"]}
+
+
+def test_head_and_workers_are_one_gang():
+    world = settled(
+        ray_cluster(labels={"volcano.sh/queue-name": "research", "ray.io/priority-class-name": "high"})
+    )
+    (group,) = world.api.objects(POD_GROUPS)
+    assert group["spec"] == {
+        "minMember": 3,
+        "queue": "research",
+        "minResources": {"cpu": "4500m", "memory": "6Gi"},
+        "minTaskMember": {"head": 1, "small": 2},
+        "priorityClassName": "high",
+    }
+    assert len(world.pods("head")) == 1
+    assert [name.rsplit("-", 1)[0] for name in world.pods()] == ["c-head", "c-small-worker", "c-small-worker"]
+    pod = world.api.object(PODS, f"default/{world.pods('worker')[0]}")
+    assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "c"
+    assert pod["spec"]["priorityClassName"] == "high"
+
+
+def test_with_the_autoscaler_of_ray_the_minimums_are_the_gang():
+    manifest = ray_cluster(3, enableInTreeAutoscaling=True)
+    manifest["spec"]["workerGroupSpecs"][0] |= {"minReplicas": 1, "numOfHosts": 2}
+    world = settled(manifest)
+    (group,) = world.api.objects(POD_GROUPS)
+    assert (group["spec"]["minMember"], group["spec"]["minTaskMember"]) == (3, {"head": 1, "small": 2})
+    assert len(world.pods("worker")) == 6
+
+
+def test_pods_start_ray_and_find_the_head():
+    world = settled()
+    head = world.api.object(PODS, f"default/{world.pods('head')[0]}")
+    worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")
+    assert head["spec"]["containers"][0]["args"] == [
+        "ulimit -n 65536; ray start --head  --block  --dashboard-agent-listen-port=52365  --dashboard-host=0.0.0.0 "
+        " --memory=2147483648  --metrics-export-port=8080  --num-cpus=2 "
+    ]
+    address = "c-head-svc.default.svc.cluster.local"
+    assert f" --address={address}:6379 " in worker["spec"]["containers"][0]["args"][0]
+    assert env_of(head)["RAY_ADDRESS"] == "127.0.0.1:6379"
+    found = env_of(worker)
+    assert (found["RAY_ADDRESS"], found["FQ_RAY_IP"], found["RAY_IP"]) == (
+        f"{address}:6379",
+        address,
+        "c-head-svc",
+    )
+    (waiting,) = worker["spec"]["initContainers"]
+    assert f"ray health-check --address {address}:6379" in waiting["args"][0]
+    assert "initContainers" not in head["spec"]
+    assert worker["spec"]["volumes"] == [
+        {"name": "shared-mem", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    ]
+    (service,) = world.api.objects(SERVICES)
+    assert service["spec"]["selector"] == {"ray.io/cluster": "c", "ray.io/node-type": "head"}
+    assert {port["name"] for port in service["spec"]["ports"]} >= {"gcs-server", "dashboard", "client"}
+
+
+def test_a_command_of_the_user_runs_first_and_one_that_starts_ray_is_left_alone():
+    manifest = ray_cluster(1)
+    manifest["spec"]["headGroupSpec"]["template"] = group_template(command=["echo"], args=["hi"])
+    manifest["spec"]["workerGroupSpecs"][0]["template"] = group_template(
+        command=["sh", "-c", "ray start --block"]
+    )
+    world = settled(manifest)
+    head = world.api.object(PODS, f"default/{world.pods('head')[0]}")["spec"]["containers"][0]
+    assert head["args"][0].startswith(" echo hi  && ulimit -n 65536; ray start --head ")
+    worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")["spec"]["containers"][0]
+    assert worker["command"] == ["sh", "-c", "ray start --block"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "flags"),
+    [
+        ({"nvidia.com/gpu": 2}, ["--num-gpus=2"]),
+        ({"nvidia.com/mig-1g.10gb": "1"}, ["--num-gpus=1"]),
+        ({"google.com/tpu": "4"}, ["--resources='{\"TPU\": 4}'"]),
+    ],
+)
+def test_ray_gets_the_devices_of_the_container(limits, flags):
+    manifest = ray_cluster(0)
+    manifest["spec"]["headGroupSpec"]["template"] = group_template(resources={"limits": limits})
+    world = settled(manifest)
+    args = world.api.object(PODS, f"default/{world.pods()[0]}")["spec"]["containers"][0]["args"][0]
+    assert all(flag in args for flag in flags)
+
+
+def test_status_from_creation_to_a_lost_worker():
+    world = settled()
+    assert "state" not in world.cluster_status
+    world.run()
+    world.settle()
+    status = world.cluster_status
+    assert (status["state"], status["readyWorkerReplicas"], status["desiredWorkerReplicas"]) == (
+        "ready",
+        2,
+        2,
+    )
+    assert (status["desiredCPU"], status["desiredMemory"], status["desiredGPU"]) == ("4500m", "6Gi", "0")
+    assert status["head"]["podName"] == world.pods("head")[0]
+    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    assert conditions == {
+        "HeadPodReady": ("True", "HeadPodRunningAndReady"),
+        "RayClusterProvisioned": ("True", "AllPodRunningAndReadyFirstTime"),
+    }
+    uid = world.api.object(PODS, f"default/{world.pods('worker')[0]}")["metadata"]["uid"]
+    world.fail(world.pods("worker")[0])
+    world.settle()
+    assert len(world.pods("worker")) == 2
+    assert world.api.object(PODS, f"default/{world.pods('worker')[0]}")["metadata"]["uid"] != uid
+    assert "DeletedWorkerPod" in world.words.reasons()
+
+
+def test_scaling_keeps_the_other_pods():
+    """W17: no pod of the gang is recreated, however often the number changes."""
+    world = settled(ray_cluster(3))
+    world.run()
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.api.objects(PODS)}
+    for workers in (1, 4, 2, 5, 1, 3):
+        groups = cluster_spec(workers)["workerGroupSpecs"]
+        world.api.change(RAY_CLUSTERS, "default/c", spec={"workerGroupSpecs": groups})
+        world.settle()
+        assert len(world.pods("worker")) == workers
+    after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.api.objects(PODS)}
+    kept = [name for name in before if after.get(name) == before[name]]
+    assert len(kept) >= 2, "the head and the first worker stay"
+    (group,) = world.api.objects(POD_GROUPS)
+    assert group["spec"]["minMember"] == 4
+
+
+def test_suspend_and_resume():
+    world = settled()
+    world.run()
+    world.settle()
+    world.api.change(RAY_CLUSTERS, "default/c", spec={**cluster_spec(), "suspend": True})
+    world.settle()
+    assert (world.pods(), world.api.objects(POD_GROUPS)) == ([], [])
+    assert world.cluster_status["state"] == "suspended"
+    world.api.change(RAY_CLUSTERS, "default/c", spec={**cluster_spec(), "suspend": False})
+    world.settle()
+    world.run()
+    world.settle()
+    assert world.cluster_status["state"] == "ready"
+
+
+def test_what_cannot_be_read_is_told():
+    manifest = ray_cluster()
+    manifest["spec"]["headGroupSpec"]["template"] = {"spec": {}}
+    world = settled(manifest)
+    assert world.words.reasons() == ["InvalidRayClusterSpec"]
+    assert world.pods() == []
