@@ -7,6 +7,8 @@ from typing import Any
 
 from windlass.api import annotations as names
 
+CONTROLLER_NAME = "kubernetes.io/job-controller"
+"""``spec.managedBy`` of Jobs that the controller of Kubernetes runs, or that of Windlass on one machine."""
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Label and annotation of a pod: its index in an Indexed Job."""
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"

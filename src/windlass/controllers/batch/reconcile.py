@@ -1,7 +1,8 @@
 """Reconciliation of a ``batch/v1`` Job.
 
-Order of the effects: pods are created or deleted, then the status is written, then pods
-lose their finalizers. A controller that stops in between decides the same again, as
+Order of the effects: pods are created, or surplus ones deleted. Then the status is
+written. Then the pods of a Job with an outcome are deleted, and pods that were noted lose
+their finalizers. A controller that stops in between decides the same again, as
 ``jobs.batch.decision`` explains.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.batch_fields import TRACKING
+from windlass.api.batch_fields import CONTROLLER_NAME, TRACKING
 from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS, PODS
 from windlass.api.views import Pod
 from windlass.controllers.effects import (
@@ -29,7 +30,7 @@ from windlass.jobs.batch.decision import BatchActions, decide_batch_job
 from windlass.jobs.batch.failures import BatchPod
 from windlass.jobs.batch.gang import gang_of
 from windlass.jobs.batch.pods import batch_pod, build_pod
-from windlass.jobs.batch.spec import CONTROLLER_NAME, UNLIMITED, BatchJobSpec, read_batch_job
+from windlass.jobs.batch.spec import UNLIMITED, BatchJobSpec, read_batch_job
 from windlass.jobs.batch.state import COMPLETE, FAILED, SUSPENDED, BatchState, read_state, render_state
 
 Json = dict[str, Any]
@@ -97,12 +98,13 @@ def _effects(
     if actions.create:
         _create_pods(spec, actions, observed, plan)
     plan.stage(*(_release(pods[pod.uid]) for pod in actions.drop if pod.tracked))
-    plan.stage(*(_delete(spec, pod, plan) for pod in (*actions.drop, *actions.delete)))
+    plan.stage(*(_delete(spec, pod, plan) for pod in actions.drop))
     if not before.finished:
         status = render_state(actions.state, spec.indexed)
         if status != (obj.get("status") or {}):
             plan.stage(Update(BATCH_JOBS, {**obj, "status": status}, "status"))
             _report(spec, actions, plan)
+    plan.stage(*(_delete(spec, pod, plan) for pod in actions.delete))
     plan.stage(*(_release(pods[pod.uid]) for pod in actions.release))
     if actions.expired:
         metadata = obj["metadata"]

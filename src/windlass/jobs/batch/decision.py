@@ -177,7 +177,12 @@ class _Reconciliation:
     def _failed_indexes(self) -> frozenset[int] | None:
         if not self.spec.indexed or self.spec.per_index is None:
             return None
-        tracked = (pod for pod in self.pods if pod.tracked and self._has_index(pod))
+        decided = self.state.holds(FAILURE_TARGET) or self.state.holds(SUCCESS_CRITERIA_MET)
+        tracked = (
+            pod
+            for pod in self.pods
+            if pod.tracked and self._has_index(pod) and not (decided and pod.deleting)
+        )
         found = {pod.index for pod in tracked if index_has_failed(self.spec, pod)}
         return (self.state.failed_indexes or frozenset()) | found
 

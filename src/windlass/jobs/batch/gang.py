@@ -1,6 +1,6 @@
 """Gang of a ``batch/v1`` Job by the Workload and PodGroup API of Kubernetes 1.36.
 
-A Workload with a ``spec.controllerRef`` that names the Job makes its pods one gang. It has one
+A Workload that names the Job in ``spec.controllerRef`` makes its pods one gang. It has one
 template of a PodGroup. The PodGroup is created from that, and the pods name it.
 """
 

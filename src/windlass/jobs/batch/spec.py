@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from windlass.api.batch_fields import queue_of_job
+from windlass.api.batch_fields import CONTROLLER_NAME, queue_of_job
 
 Json = Mapping[str, Any]
 
-CONTROLLER_NAME = "kubernetes.io/job-controller"
-"""``spec.managedBy`` of Jobs that this controller runs."""
 DEFAULT_BACKOFF_LIMIT = 6
 UNLIMITED = 2**31 - 1
 

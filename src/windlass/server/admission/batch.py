@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api.batch_fields import (
+    CONTROLLER_NAME,
     CONTROLLER_UID,
     JOB_NAME,
     OLD_CONTROLLER_UID,
@@ -32,6 +33,12 @@ def select_pods(review: Review) -> None:
     if not isinstance(spec, dict):
         return
     _start_queued(review, spec)
+    manager = spec.get("managedBy")
+    if manager not in (None, "", CONTROLLER_NAME):
+        review.warn(
+            f"advice: spec.managedBy: {manager} -> this Job is left to that controller, and Windlass does not run it; "
+            "to run it here, leave spec.managedBy out"
+        )
     if spec.get("manualSelector"):
         return
     uid = review.object["metadata"].get("uid", "")
