@@ -201,7 +201,7 @@ class NodeAgent:
             worker = self.workers.get(identity)
         else:
             named = (found for found in self.workers.values() if found.machine.key == identity)
-            worker = next(named, None)
+            worker = next(named, None) or self._worker_of_host(identity)
         if worker is None:
             return None
         return StreamPod(
@@ -212,6 +212,16 @@ class NodeAgent:
             network="net" in self.network.capabilities.namespaces
             and not worker.pod["spec"].get("hostNetwork"),
         )
+
+    def _worker_of_host(self, identity: str) -> PodWorker | None:
+        """Return the newest pod with a host name of its own, as those of indexed Jobs have; ``NAMESPACE/HOST``."""
+        namespace, _, host = identity.partition("/")
+        found = [
+            worker
+            for worker in self.workers.values()
+            if worker.pod["metadata"]["namespace"] == namespace and worker.pod["spec"].get("hostname") == host
+        ]
+        return max(found, key=lambda worker: worker.pod["metadata"]["creationTimestamp"], default=None)
 
     async def _acquire(self, lock: FileLock) -> None:
         """Acquire the lock of the directory. Raises :class:`AgentRunning`.

@@ -46,19 +46,17 @@ def _mpi(framework: str) -> JsonObject:
         "sshAuthMountPath": "/home/mpiuser/.ssh",
         "runLauncherAsNode": True,
     }
-    user = {"image": image, "securityContext": {"runAsUser": 1000}}
     server = {
-        **user,
+        "image": image,
         "command": ["/usr/sbin/sshd"],
         "args": ["-De", "-f", "/home/mpiuser/.sshd_config"],
-        "readinessProbe": {"tcpSocket": {"port": 2222}, "initialDelaySeconds": 5},
     }
+    # Kubeflow's runtimes have a user of their image, and wait until the servers of SSH are ready. Pods of
+    # a single machine need neither: the node agent is their remote shell.
     jobs = [
         _job(fields.NODE, server, trains=False),
-        _job(fields.LAUNCHER, user, trains=True, depends_on=fields.NODE),
+        _job(fields.LAUNCHER, {"image": image}, trains=True, depends_on=fields.NODE),
     ]
-    for job in jobs:
-        job["template"]["spec"]["template"]["spec"]["securityContext"] = {"fsGroup": 1000}
     spec = {
         "network": {"publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All", "targetReplicatedJobs": [fields.LAUNCHER]},

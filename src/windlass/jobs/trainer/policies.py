@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.api import annotations as names
 from windlass.api import trainer_fields as fields
 from windlass.jobs.trainer.runtime import (
     JsonObject,
@@ -194,6 +195,8 @@ def _mpi(found: TrainTemplate) -> None:
         set_count(main, nodes if main["name"] == fields.NODE else 1)
     for job in found.jobs:
         if job["name"] in (fields.NODE, fields.LAUNCHER):
+            metadata = job["template"]["spec"]["template"].setdefault("metadata", {})
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), names.REMOTE_SHELL: "exec"}
             _mount_keys(found, job, policy.get("sshAuthMountPath") or "/root/.ssh")
         if job["name"] == fields.LAUNCHER:
             _mount_hosts(found, job)
