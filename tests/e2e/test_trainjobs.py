@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,20 @@ def test_torchrun_trains_on_two_nodes_and_reports_its_progress(box: Box, tmp_pat
     assert len({line.split(" weights ")[1] for line in lines}) == 1
     status = box.get("trainjobs", "ddp")["status"]["trainerStatus"]
     assert (status["progressPercentage"], status["estimatedRemainingSeconds"]) == (100, 0)
+
+
+def test_mpirun_starts_ranks_on_the_nodes_of_a_train_job(box: Box) -> None:
+    """The launcher is a node itself, and the node agent is the remote shell."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("mpirun is missing (Debian: apt-get install openmpi-bin)")
+    script = "mpirun -n 2 sh -c 'echo rank $OMPI_COMM_WORLD_RANK on $(hostname)'"
+    apply(box, train_job("mpi", ["sh", "-c", script], "deepspeed-distributed", 2))
+    box.wait_for("the TrainJob ends", lambda: state(box, "mpi") in ("Complete", "Failed"))
+    logs = box.windlass("logs", "mpi", "--all").stdout
+    assert state(box, "mpi") == "Complete", logs
+    assert "rank 0 on mpi-" in logs
+    assert "rank 1 on mpi-" in logs
+    assert all(f" on mpi-{host}-0-0" in logs for host in ("launcher", "node")), logs
 
 
 def test_suspended_job_gives_its_nodes_back_and_is_shown_as_running_after_the_resume(box: Box) -> None:

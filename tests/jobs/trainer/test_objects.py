@@ -127,6 +127,8 @@ def test_mpi_job_gets_keys_host_file_and_a_launcher_that_is_a_node():
     mounts = {mount["name"] for mount in container(found)["volumeMounts"]}
     assert mounts == {"mpi-ssh-auth"}
     assert container(found)["command"] == ["/usr/sbin/sshd"]
+    template = replicated(found, "launcher")["template"]["spec"]["template"]
+    assert template["metadata"]["annotations"][names.REMOTE_SHELL] == "exec"
 
 
 def test_patches_of_all_managers_are_merged_in_their_order():
