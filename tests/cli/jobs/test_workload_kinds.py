@@ -6,6 +6,7 @@ from typing import Any
 
 from windlass.cli.jobs.job_index import assemble
 from windlass.cli.jobs.jobs import Job, rank_of
+from windlass.cli.jobs.reasons import brief, serving_text, waiting_pods
 
 Json = dict[str, Any]
 
@@ -81,3 +82,16 @@ def test_states_of_workloads() -> None:
 def test_rank_of_a_stateful_pod_is_its_ordinal() -> None:
     owner = workload("StatefulSet", "db")
     assert rank_of(pod("db-1", owner, **{"apps.kubernetes.io/pod-index": "1"})) == "1"
+
+
+def test_pods_that_wait_are_told_of_a_running_workload() -> None:
+    deployment = workload("Deployment", "web", status={"readyReplicas": 1})
+    replicas = workload("ReplicaSet", "web-a", deployment)
+    waiting = pod("q", replicas)
+    waiting["spec"] = {}
+    condition = {"type": "PodScheduled", "status": "False", "message": "no GPU is free"}
+    waiting["status"] = {"phase": "Pending", "conditions": [condition]}
+    web = found(deployment, replicas, pods=(pod("p", replicas), waiting))["web"]
+    assert brief(web) == "n, 1 of 3 pods ready"
+    assert waiting_pods(web) == "q: no GPU is free"
+    assert serving_text(found(workload("Deployment", "web", status={"readyReplicas": 3}))["web"]) == ""

@@ -26,6 +26,7 @@ from windlass.cli.jobs.reasons import (
     request_line,
     short_names,
     verdict,
+    waiting_pods,
 )
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output.formats import emit
@@ -293,6 +294,7 @@ def _running(job: Job, problems: str, *, remote: bool) -> str:
         [
             ("runs on", nodes_text(job.nodes, most=20)),
             ("pods", f"{up} of {job.members} running"),
+            ("waiting", waiting_pods(job)),
             ("problems", problems),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),

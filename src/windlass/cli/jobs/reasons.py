@@ -19,7 +19,16 @@ from windlass.cli.jobs.jobs import (
     rank_text,
     unready,
 )
-from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, readable, resource_text
+from windlass.cli.jobs.workload_kinds import WORKLOADS, ready
+from windlass.cli.text import (
+    approximate_duration,
+    condition,
+    join_words,
+    nodes_text,
+    plural,
+    readable,
+    resource_text,
+)
 from windlass.jobs.progress import read_progress
 from windlass.kits.timestamps import age
 
@@ -89,8 +98,33 @@ def brief(job: Job) -> str:
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
         if held := unready(job):
             text = f"{text}, {_unready_text(job, [pod for pod, _ in held])}"
+        if partly := serving_text(job):
+            text = f"{text}, {partly}"
         text = ", ".join(filter(None, (progress_text(job), text)))
     return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def serving_text(job: Job) -> str:
+    """Return how many pods of a workload without an end are ready; empty if all are."""
+    if job.definition is None or job.definition.resource not in WORKLOADS:
+        return ""
+    found, wanted = ready(job.obj), job.members
+    return f"{found} of {plural(wanted, 'pod')} ready" if found < wanted else ""
+
+
+def waiting_pods(job: Job, most: int = 3) -> str:
+    """Return why pods of a running job have no node, one line for each; empty if all have one."""
+    waiting = [
+        f"{pod['metadata']['name']}: {message}"
+        for pod in job.pods
+        if not (pod.get("spec") or {}).get("nodeName") and (message := _scheduling_message(pod))
+    ]
+    return "\n".join(waiting[:most] + ([f"and {len(waiting) - most} more"] if len(waiting) > most else []))
+
+
+def _scheduling_message(pod: dict[str, Any]) -> str:
+    found = condition(pod, "PodScheduled") or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 
 def progress_text(job: Job) -> str:

@@ -81,3 +81,4 @@ def _kind(resource: Resource) -> JobKind:
 
 WORKLOAD_KINDS = (_kind(REPLICA_SETS), _kind(DEPLOYMENTS), _kind(STATEFUL_SETS), _kind(DAEMON_SETS))
 """Kinds, each after those that it creates."""
+WORKLOADS = tuple(kind.resource for kind in WORKLOAD_KINDS)
