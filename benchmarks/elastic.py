@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.elastic`` runs PyTorch DDP over gloo under ``torchrun`` on one box
 and scales the job 4 → 3 → 2 → 4 → 6. It prints the time from the change to the first
-step of the new world. The second job has the same commands and a rendezvous host of its
-own, so its rendezvous is not told anything. Needs a Python with torch (Debian:
+step of the new world. The second job has the same commands, and its rendezvous is not
+told anything. Needs a Python with torch (Debian:
 python3-torch).
 """
 
@@ -20,12 +20,13 @@ from typing import Any
 
 from benchmarks.jobs import box, client
 from benchmarks.report import add_output, show
+from windlass.api.annotations import RENDEZVOUS, RENDEZVOUS_OFF
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.client.client import Client
 
 PYTHON = "/usr/bin/python3"
 SIZES = (4, 3, 2, 4, 6)
-PATIENCE_SECONDS = 150.0
+PATIENCE_SECONDS = 100.0
 """Maximum time to wait for one new world."""
 TRAIN = """
 import os, sys, time
@@ -75,15 +76,16 @@ def job(name: str, folder: Path, *, told: bool) -> dict[str, Any]:
         ],
     }
     policy: dict[str, Any] = {"minReplicas": 2, "maxReplicas": 8, "maxRestarts": 100, "nProcPerNode": 1}
-    if not told:
-        policy["rdzvHost"] = f"{name}-worker-0.default"
-        policy["rdzvPort"] = 23456
     template = {"spec": {"terminationGracePeriodSeconds": 5, "containers": [container]}}
     worker = {"replicas": SIZES[0], "restartPolicy": "OnFailure", "template": template}
     return {
         "apiVersion": PYTORCH_JOBS.api_version,
         "kind": PYTORCH_JOBS.kind,
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "annotations": {} if told else {RENDEZVOUS: RENDEZVOUS_OFF},
+        },
         "spec": {"elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": worker}},
     }
 
@@ -135,7 +137,7 @@ async def measure(output: str) -> None:
         (folder / "bin/torchrun").chmod(0o755)
         (folder / "train.py").write_text(TRAIN)
         api = client(state)
-        for name, told in (("told", True), ("alone", False)):
+        for name, told in (("alone", False), ("told", True)):
             show(await play(api, folder, name, told=told), output)
         await api.close()
 

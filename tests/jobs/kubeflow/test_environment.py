@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -199,3 +200,15 @@ def test_port_of_the_template_is_used():
     assert role is not None
     role.template["spec"]["containers"][0]["ports"] = [{"name": "pytorchjob-port", "containerPort": 29500}]
     assert environment(found, "Worker", 0)["MASTER_PORT"] == "29500"
+
+
+def test_a_rendezvous_that_is_left_to_torchrun():
+    policy = {"minReplicas": 2, "maxReplicas": 4}
+    told = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Worker=3)
+    assert told.kind.rendezvous(told) == (23456, "")
+    with_master = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Master=1, Worker=3)
+    elsewhere = job(PYTORCH_JOBS, {"elasticPolicy": {**policy, "rdzvHost": "etcd"}}, Worker=3)
+    definition = replace(told.definition, annotations={"windlass.dev/rendezvous": "off"})
+    for left in (with_master, elsewhere, replace(told, definition=definition)):
+        assert left.kind.rendezvous(left) is None
+        assert "PET_MONITOR_INTERVAL" not in environment(left, "Worker", 0)

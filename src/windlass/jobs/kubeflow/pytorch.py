@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER, replicas_of
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
@@ -131,6 +132,8 @@ def rendezvous_of(job: KubeflowJob) -> tuple[int, str] | None:
     policy = job.spec.get("elasticPolicy")
     worker = job.role(WORKER)
     if policy is None or worker is None or policy.get("standalone") or job.role(MASTER) is not None:
+        return None
+    if job.definition.annotations.get(names.RENDEZVOUS) == names.RENDEZVOUS_OFF:
         return None
     own = (None, "", job.host(worker, 0))
     if (policy.get("rdzvBackend") or "c10d") != "c10d" or policy.get("rdzvHost") not in own:
