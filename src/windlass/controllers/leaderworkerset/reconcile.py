@@ -244,12 +244,19 @@ class _Reconciliation:
     # -- end -----------------------------------------------------------------------------------
 
     def _drop(self, wanted: Mapping[str, tuple[str, GroupTemplate]]) -> None:
-        """Delete PodGroups and revisions that no pod has any more."""
+        """Delete PodGroups that no pod needs, and old revisions when all groups are updated.
+
+        Until then a group that is recreated may need the revision that it had.
+        """
         actions = []
         for name, group in self.observed.groups.items():
             meta = group["metadata"]
             if name not in wanted and not meta.get("deletionTimestamp"):
                 actions.append(Delete(POD_GROUPS, name, meta["namespace"], meta["uid"]))
+        updated = [state.updated for state in self._states()]
+        if len(updated) < self.found.replicas or not all(updated):
+            self.plan.stage(*actions)
+            return
         used = {self.found.template.revision, *(_revision(pod) for pod in self.observed.pods)}
         used.update(_revision(one) for one in self.observed.sets.values())
         for one in self.observed.revisions:

@@ -1,7 +1,7 @@
 """Rolling update by the partition of the leaders' StatefulSet.
 
 Groups are updated from the last one to the first. Groups beyond ``replicas``
-(``maxSurge``) are created first and removed while the last groups become ready.
+(``maxSurge``) are created first, and removed when all others are updated and ready.
 """
 
 from __future__ import annotations
@@ -57,26 +57,16 @@ def _unpartitioned(
         return Rollout(0, wanted)
     burst = wanted + found.max_surge
     if leaders.revision != found.template.revision:
-        return Rollout(min(wanted, leaders.replicas), _with_surge(found, wanted))
+        return Rollout(min(wanted, leaders.replicas), burst)
     if leaders.partition == 0 and leaders.replicas == wanted:
         return Rollout(0, wanted)
-    padded = [*states, *[GroupState(False, False)] * wanted]
-    unready = sum(not (one.ready and one.updated) for one in padded[:wanted])
-    if found.partition:  # Groups below the partition keep their revision.
-        unready = sum(not (one.ready and one.updated) for one in padded[found.partition : wanted])
+    padded = [*states, *[GroupState(False, False)] * burst]
+    finished = all(one.ready and one.updated for one in padded[:wanted])
+    replicas = wanted if finished else burst
     if leaders.recorded_replicas != wanted:
-        return Rollout(min(leaders.partition, burst), _with_surge(found, unready))
+        return Rollout(min(leaders.partition, burst), replicas)
     step = found.max_unavailable + found.max_surge - (burst - leaders.replicas)
-    return Rollout(
-        _partition(padded[: leaders.replicas], step, leaders.partition), _with_surge(found, unready)
-    )
-
-
-def _with_surge(found: LeaderWorkerSet, unready: int) -> int:
-    """Return the number of leaders: groups of the surge go as the last ones become ready."""
-    if unready <= found.max_surge:
-        return found.replicas + max(0, unready - 1)
-    return found.replicas + found.max_surge
+    return Rollout(_partition(padded[: leaders.replicas], step, leaders.partition), replicas)
 
 
 def _partition(states: Sequence[GroupState], step: int, current: int) -> int:
