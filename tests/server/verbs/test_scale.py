@@ -130,3 +130,17 @@ async def test_generation_counts_what_a_rollout_follows(api: Api) -> None:
     image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "python:4"}]}}}}
     changed = await api.patch(f"{daemons}/web", image, "strategic")
     assert changed.ok()["metadata"]["annotations"] == {counter: "2"}
+
+
+async def test_advice_about_pods_is_given_for_a_template(api: Api) -> None:
+    """The pods of a workload are created by a controller, which shows no warnings."""
+    web = deployment()
+    spec = web["spec"]["template"]["spec"]
+    spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    spec["affinity"] = {"podAntiAffinity": {required: [term]}}
+    made = await api.post(DEPLOYMENTS.path("default"), web)
+    assert "advice: required anti-affinity on kubernetes.io/hostname" in made.warnings
+    scaled = await api.patch(WEB, {"spec": {"replicas": 2}})
+    assert scaled.warnings == ""

@@ -91,6 +91,7 @@ class Admission:
             self._ledger.check,
             volcano.advise,
             policy.advise,
+            pods.advise_template,
             drivers.advise,
         )
         self._deletes: Sequence[AdmissionPlugin] = (namespaces.undeletable, deletion.check)

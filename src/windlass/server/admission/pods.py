@@ -6,13 +6,16 @@ from typing import Any
 
 from windlass.api import quantities
 from windlass.api.aliases import product_words
+from windlass.api.defaults.pod import requests_from_limits
 from windlass.api.devices.request_parser import amounts_of, annotation_words, read
 from windlass.api.pod_requests import pod_requests, qos_class
-from windlass.api.resources import PODS
+from windlass.api.resources import DAEMON_SETS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
+from windlass.api.wire import patch_types
 from windlass.server.admission.plugin import Review
 
 TOLERATION_SECONDS = 300
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)
 HOSTNAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -28,12 +31,27 @@ def finish(review: Review) -> None:
     if review.creating:
         _set_gated(review.object, spec)
         _advise(review, spec)
-        _warn_of_sharing(review, spec)
+        _warn_of_sharing(review, review.object, spec)
     if isinstance(review.object.get("status"), dict) and "qosClass" not in review.object["status"]:
         try:
             review.object["status"]["qosClass"] = qos_class(spec)
         except quantities.QuantityError:
             return  # reported by validation
+
+
+def advise_template(review: Review) -> None:
+    """Add the warnings about pods to a workload with a new template: its pods warn no user."""
+    if review.resource not in _WORKLOADS or not review.main:
+        return
+    template = (review.object.get("spec") or {}).get("template") or {}
+    before = ((review.old or {}).get("spec") or {}).get("template")
+    owned = any(one.get("controller") for one in review.object["metadata"].get("ownerReferences") or ())
+    if template == before or owned or not isinstance(template.get("spec"), dict):
+        return
+    spec = patch_types.copy(template["spec"])
+    requests_from_limits(spec)  # as the pods will have them
+    _advise(review, spec)
+    _warn_of_sharing(review, template, spec)
 
 
 def _tolerate(spec: dict[str, Any]) -> None:
@@ -83,9 +101,9 @@ def _advise(review: Review, spec: dict[str, Any]) -> None:
         )
 
 
-def _warn_of_sharing(review: Review, spec: dict[str, Any]) -> None:
+def _warn_of_sharing(review: Review, pod: dict[str, Any], spec: dict[str, Any]) -> None:
     """Warn about invalid device sharing requests, with which the pod would wait forever."""
-    annotations = review.object["metadata"].get("annotations") or {}
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
     settings = annotation_words(annotations)
     amounts = amounts_of(spec)
     if not settings and not amounts:
