@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import field_manifests
 import pytest
 from single_node import Box
 
@@ -321,19 +322,54 @@ def test_jobs_of_each_kind_are_requeued_suspended_scaled_and_resumed(box: Box) -
     box.windlass("cancel", "jx", "bj", "vj", "--wait")
 
 
-@pytest.mark.parametrize("kind", ["pytorchjob", "jobset"])
+@pytest.mark.parametrize("kind", ["tfjob", "jobset"])
 def test_submitted_jobs_of_other_kinds_end(box: Box, kind: str) -> None:
+    name = f"s-{kind}"
     box.windlass(
-        "submit", "--kind", kind, "-n", "2", "--name", f"s-{kind}", "--", "sh", "-c", "echo rank $RANK"
+        "submit", "--kind", kind, "-n", "2", "--name", name, "--", "sh", "-c", "echo rank of $HOSTNAME"
     )
 
-    def words() -> str:
-        pods = [pod["metadata"]["name"] for pod in box.items("pods")]
-        return "".join(box.windlass("logs", pod).stdout for pod in pods if pod.startswith(f"s-{kind}"))
+    def completed() -> bool:
+        jobs = json.loads(box.windlass("ps", "--all", "-o", "json").stdout)["items"]
+        return any(job["name"] == name and job["state"] == "Completed" for job in jobs)
 
-    def done() -> bool:
-        pods = [pod for pod in box.items("pods") if pod["metadata"]["name"].startswith(f"s-{kind}")]
-        return len(pods) == 2 and all(pod["status"].get("phase") == "Succeeded" for pod in pods)
+    box.wait_for("the job completes", completed)
+    assert "rank of" in output(box, name)
 
-    box.wait_for("both pods succeed", done)
-    assert {"rank 0", "rank 1"} <= set(words().splitlines())
+
+REFUSED = {"08-invalid-minavailable": "spec.minAvailable", "19-podgroup-with-status": "resourceVersion"}
+"""Users' manifests that are rejected, as in Volcano, and the field that is named."""
+
+
+def test_users_manifests_are_accepted_or_refused_with_the_field(box: Box) -> None:
+    manifests = field_manifests.family("volcano")
+    for queue in ("test-queue", "test"):
+        box.windlass("queue", "create", queue)
+    for name, path in manifests.items():
+        done = box.windlass("apply", "--dry-run", "-f", str(path), check=False)
+        assert (done.returncode != 0) is (name in REFUSED), (name, done.stderr)
+        assert REFUSED.get(name, "") in done.stderr, (name, done.stderr)
+
+
+def test_users_flow_and_mpi_job_run_as_they_are_written(box: Box, tmp_path: Path) -> None:
+    """Only the programs are replaced by ones of this machine."""
+    manifests = field_manifests.family("volcano")
+    templates = (
+        manifests["04-jobtemplates"]
+        .read_text()
+        .replace("sleep 10s", "sleep 0")
+        .replace('cpu: "1"', 'cpu: "10m"')
+    )
+    (tmp_path / "t.yaml").write_text(templates)
+    box.windlass("apply", "-f", str(tmp_path / "t.yaml"), "-f", str(manifests["03-jobflow"]))
+    box.wait_for("the flow succeeds", lambda: "Succeed" in box.windlass("get", "jobflow", "test").stdout)
+    entries = box.get("jobflows", "test")["status"]["jobStatusList"]
+    assert sorted(entry["name"] for entry in entries) == [f"test-{name}" for name in "abcde"]
+    if shutil.which("mpirun") is None:
+        return
+    text = manifests["02-vcjob-mpi-dependson"].read_text()
+    (tmp_path / "m.yaml").write_text(text.replace("mpi_hello_world", "hostname"))
+    box.windlass("apply", "-f", str(tmp_path / "m.yaml"))
+    assert ended(box, "lm-mpi-job") == "Completed"
+    lines = {line.rpartition(" ")[2] for line in output(box, "lm-mpi-job").splitlines()}
+    assert {f"lm-mpi-job-mpiworker-{index}" for index in range(10)} <= lines

@@ -51,7 +51,7 @@ def test_manifests_are_valid(kind: str) -> None:
     assert (report.unknown, report.errors, report.invalid) == ([], [], [])
     job = report.object
     defaults.apply(resource, job)
-    filled = {"spec.selector"} if kind == "job" else set()  # by admission
+    filled = {"spec.selector", "spec.template.metadata.labels"} if kind == "job" else set()  # by admission
     assert {error.field for error in validate(resource, job)} == filled
     pod = template_of(job)["spec"]
     container = pod["containers"][0]
