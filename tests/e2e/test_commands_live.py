@@ -270,6 +270,7 @@ OFFLINE = {
     "up",
     "down",
     "completion",
+    "convert",
     "help",
     "docs",
     "crds",

@@ -106,6 +106,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass COMMAND --help` lists every flag.",
     ),
     (
+        "WL-CONVERT-422",
+        "a job cannot become a job of the other kind",
+        "`why` says what the other kind cannot express at all. Single fields that are lost are named instead, and the "
+        "job is converted.",
+    ),
+    (
         "WL-SDK-413",
         "a function and its arguments are too large for a ConfigMap",
         "A function that `windlass.submit` runs on a cluster travels in a ConfigMap, with its arguments. Data belongs "

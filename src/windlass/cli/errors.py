@@ -83,7 +83,7 @@ def check_is_local(command: str, flags: str, instead: str) -> None:
         )
 
 
-_OFFLINE = frozenset({"help", "completion", "crds", "version", "--help"})
+_OFFLINE = frozenset({"help", "completion", "convert", "crds", "version", "--help"})
 _NO_CLUSTER = _OFFLINE | {"up", "down"}
 """Commands that do not depend on a cluster."""
 

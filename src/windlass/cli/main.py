@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("Jobs", "Queue suspended jobs again."),
     "requeue": ("Jobs", "End the pods of jobs and queue the jobs again."),
     "scale": ("Jobs", "Change the number of pods of a job."),
+    "convert": ("Jobs", "Print the jobs of a manifest as jobs of another kind."),
     "apply": ("Objects", "Create or change objects from manifests."),
     "get": ("Objects", "List objects."),
     "describe": ("Objects", "Show objects with their events."),

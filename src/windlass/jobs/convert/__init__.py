@@ -1,0 +1,1 @@
+"""Conversion of job manifests between kinds, with what is lost."""
