@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer_cluster import KEY, TrainWorld, train_job
 
+from windlass.api import annotations as names
 from windlass.api import errors
 from windlass.api.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIG_MAPS,
     JOB_SETS,
+    PODS,
     SECRETS,
     TRAIN_JOBS,
 )
@@ -162,6 +164,41 @@ def test_foreign_job_set_of_the_same_name_is_left_alone():
     assert "does not belong to the TrainJob" in world.status["conditions"][-1]["message"]
 
 
+def test_world_of_an_elastic_job_is_written_on_the_pod_of_its_rendezvous():
+    world = started()
+
+    def node(index: int, machine: str = "n") -> None:
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": "t",
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
+        metadata = {
+            "name": f"t-node-0-{index}-x",
+            "labels": labels,
+            "annotations": {names.RENDEZVOUS: "29500/t"},
+        }
+        spec = {"nodeName": machine, "containers": [{"name": "node", "image": "i"}]}
+        world.api.put(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+
+    def told() -> str:
+        pod = world.api.object(PODS, "default/t-node-0-0-x")
+        assert pod is not None
+        return pod["metadata"]["annotations"].get(names.WORLD, "")
+
+    node(1)
+    world.settle()
+    node(0)
+    node(2, machine="")
+    world.settle()
+    assert told() == "0-1"
+    world.api.change(PODS, "default/t-node-0-2-x", spec={"nodeName": "n"})
+    world.settle()
+    assert told() == "0-2"
+    world.api.remove(PODS, "default/t-node-0-1-x")
+    world.settle()
+    assert told() == "0,2"
+
+
 EVENTS = st.sampled_from(["run", "complete", "fail", "suspend", "resume", "drop", "late"])
 
 
@@ -196,7 +233,7 @@ def picture(world: TrainWorld) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 4), max_size=2)), max_size=8))
 def test_crashes_change_nothing(history):
-    manifest = {"activeDeadlineSeconds": 1000}
+    manifest: Json = {"activeDeadlineSeconds": 1000}
     calm, stormy = TrainWorld(train_job(**manifest)), TrainWorld(train_job(**manifest))
     for world in (calm, stormy):
         world.settle()

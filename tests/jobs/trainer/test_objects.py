@@ -207,6 +207,7 @@ def test_elastic_job_starts_with_its_minimum_and_has_pods_for_its_maximum():
     found = built(train_job(), runtime)
     assert environment(found)["PET_NNODES"] == "2:4"
     assert environment(found)["PET_RDZV_BACKEND"] == "c10d"
+    assert environment(found)["PET_RDZV_ENDPOINT"] == "t-node-0-0.t.default.svc.cluster.local:29500"
     assert environment(found)["PET_MAX_RESTARTS"] == "5"
     spec = replicated(found)["template"]["spec"]
     assert (spec["parallelism"], spec["completions"]) == (4, 4)

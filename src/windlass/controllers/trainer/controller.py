@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from windlass.api import annotations as names
 from windlass.api import trainer_fields as fields
+from windlass.api.jobset_fields import JOB_SET_NAME
 from windlass.api.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
     JOB_SETS,
     POD_GROUPS,
+    PODS,
     PRIORITY_CLASSES,
     SECRETS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     Resource,
 )
-from windlass.api.views import PriorityClass, decode_priority_class
+from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.apply_effects import Failure
 from windlass.controllers.effects import NOTHING, Create, Effects, controller_of
-from windlass.controllers.expectations import StoredObject, decode_stored_object
+from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.trainer.reconcile import TrainSnapshot, needs_objects, reconcile_train_job
+from windlass.controllers.trainer.world import announce_world
 from windlass.jobs.trainer.objects import snapshot_name
 from windlass.jobs.trainer.policies import HOST_FILE, SSH_SECRET
 from windlass.jobs.trainer.status import FINAL, TrainConditions
@@ -52,12 +57,15 @@ class TrainJobController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._pods_of = RecordIndex(self._pods, _job_of_elastic_pod, lambda pod: pod.key)
         self._refused: dict[str, str] = {}
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
             WatchedCollection(self._sets, self._owner_keys),
+            WatchedCollection(self._pods, _job_of_elastic_pod),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -95,7 +103,9 @@ class TrainJobController:
             now=self._clock.now(),
             keys=_new_keys,
         )
-        return reconcile_train_job(obj, observed)
+        effects = reconcile_train_job(obj, observed)
+        world = announce_world(self._pods_of.get(key).values())
+        return replace(effects, stages=(*effects.stages, (world,))) if world is not None else effects
 
     def _runtime(self, obj: Json) -> Json | None:
         reference = (obj.get("spec") or {}).get("runtimeRef") or {}
@@ -110,8 +120,8 @@ class TrainJobController:
         return {"apiVersion": kind.api_version, "kind": kind.kind, **stored.object}
 
     async def _config_maps(self, obj: Json) -> dict[str, Json]:
-        names = (snapshot_name(obj), f"{obj['metadata']['name']}{HOST_FILE}")
-        found = {name: await self._find(CONFIG_MAPS, obj, name) for name in names}
+        wanted = (snapshot_name(obj), f"{obj['metadata']['name']}{HOST_FILE}")
+        found = {name: await self._find(CONFIG_MAPS, obj, name) for name in wanted}
         return {name: config_map for name, config_map in found.items() if config_map is not None}
 
     async def _present(self, resource: Resource, obj: Json, suffix: str) -> frozenset[str]:
@@ -127,6 +137,12 @@ class TrainJobController:
         if owner is None or owner.get("kind") != TRAIN_JOBS.kind:
             return ()
         return (f"{stored.key.partition('/')[0]}/{owner['name']}",)
+
+
+def _job_of_elastic_pod(pod: Pod) -> Iterable[str]:
+    """Return the key of the TrainJob of a pod that takes part in a rendezvous."""
+    name = pod.labels.get(JOB_SET_NAME)
+    return (f"{pod.namespace}/{name}",) if name and names.RENDEZVOUS in pod.annotations else ()
 
 
 def _new_keys() -> tuple[str, str]:

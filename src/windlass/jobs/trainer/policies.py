@@ -31,6 +31,7 @@ SSH_SECRET = "-mpi-ssh-auth"
 HOST_FILE = "-mpi-hostfile"
 _HOST_FILE_DIRECTORY = "/etc/mpi"
 ELASTIC_BACKEND = "c10d"
+CLUSTER_DOMAIN = "cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,9 @@ def _torch(found: TrainTemplate) -> None:
         # The job has succeeded once as many nodes have ended well as it needs at least.
         rule = {"succeededCount": elastic.minimum}
         main["template"]["spec"]["successPolicy"] = {"rules": [rule]}
+        metadata = main["template"]["spec"]["template"].setdefault("metadata", {})
+        rendezvous = {names.RENDEZVOUS: f"{fields.PORT}/{found.name}"}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **rendezvous}
     host = found.host(main["name"], 0)
     variables = [
         variable("PET_NNODES", nodes),
@@ -109,7 +113,8 @@ def _torch(found: TrainTemplate) -> None:
     if elastic is not None:
         variables += [
             variable("PET_RDZV_BACKEND", ELASTIC_BACKEND),
-            variable("PET_RDZV_ENDPOINT", f"{host}:{fields.PORT}"),
+            # torchrun serves the rendezvous where this equals the canonical name of its own host.
+            variable("PET_RDZV_ENDPOINT", f"{host}.{found.namespace}.svc.{CLUSTER_DOMAIN}:{fields.PORT}"),
             variable("PET_RDZV_ID", found.name),
         ]
         if elastic.max_restarts is not None:
