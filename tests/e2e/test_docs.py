@@ -55,6 +55,7 @@ PROSE = {
     "docs/operations/benchmarks.md",
     "docs/operations/benchmarks/api-server.md",
     "docs/operations/benchmarks/engine.md",
+    "docs/operations/benchmarks/jobs.md",  # `make bench-jobs` prints it
     "docs/operations/benchmarks/packing.md",  # `make sim-tables` plays it
     "docs/operations/benchmarks/peers.md",
     "docs/operations/benchmarks/run-times.md",

@@ -10,6 +10,7 @@ from windlass.api import annotations as names
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.text import plural
 from windlass.jobs.attempts import Attempt, AttemptLedger, best_interval, read_ledger
+from windlass.jobs.members import LossCause
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ["ATTEMPT", "QUEUED", "STARTED", "RAN", "USEFUL", "LOST", "END"]
@@ -80,9 +81,13 @@ def facts(job: Job, ledger: AttemptLedger, now: float) -> list[tuple[str, str]]:
         found.append(("Before", older))
     counts = restarts_by_cause(job)
     if counts:
-        found.append(
-            ("Restarts", ", ".join(f"{count} by {cause}" for cause, count in sorted(counts.items())))
-        )
+        limit = ((job.obj.get("spec") or {}).get("runPolicy") or {}).get("backoffLimit")
+        bounded = f" (backoffLimit {limit})" if limit is not None else ""
+        words = [
+            f"{count} by {cause}{bounded if cause == LossCause.PROGRAM else ''}"
+            for cause, count in sorted(counts.items())
+        ]
+        found.append(("Restarts", ", ".join(words)))
     advised = best_interval(ledger, now)
     if advised is not None:
         found.append(
