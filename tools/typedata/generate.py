@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -189,12 +190,33 @@ class Builder:
         return spec
 
 
+def served(server: str, token: str, path: str) -> dict[str, Any] | None:
+    """Return the schemas of a group; ``None`` if the server has it switched off."""
+    try:
+        return fetch(server, token, path)["components"]["schemas"]
+    except urllib.error.HTTPError as problem:
+        if problem.code != 404 or "alpha" not in path:
+            raise
+        return None
+
+
+def known_types(path: str) -> dict[str, Any]:
+    """Return the types of a group that the server does not have, as they were written before."""
+    group, version = path.removeprefix("apis/").split("/")
+    prefix = f"io.k8s.api.{group.partition('.')[0]}.{version}."
+    types = json.loads(gzip.decompress(TARGET.read_bytes()))["types"]
+    return {name: entry for name, entry in types.items() if name.startswith(prefix)}
+
+
 def build(server: str, token: str, modules: Path) -> bytes:
     builder = Builder(Sources(modules, MODULES))
-    documents = {path: fetch(server, token, path)["components"]["schemas"] for path in ROOTS}
+    documents = {path: schemas for path in ROOTS if (schemas := served(server, token, path)) is not None}
     for schemas in documents.values():
         builder.schemas |= schemas
     for path, roots in ROOTS.items():
+        if path not in documents:
+            builder.types |= known_types(path)
+            continue
         builder.schemas |= documents[path]  # a document states the group of DeleteOptions as its own
         for name, package in roots.items():
             builder.add(package + name)

@@ -219,9 +219,8 @@ def test_a_kind_that_is_not_served(windlass, manifest):
 @pytest.mark.parametrize(
     ("version", "kind", "remedies"),
     [
-        ("batch/v1", "Job", []),
+        ("batch/v2", "Cluster", []),
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication", []),
-        ("kubeflow.org/v1", "MPIJob", []),
         ("networking.k8s.io/v1", "Ingress", []),
         ("batch.volcano.sh/v1alpha1", "JobFlow", ["did you mean kind: Job?"]),
         ("batch.volcano.sh/v2", "Job", ["did you mean apiVersion: batch.volcano.sh/v1alpha1?"]),
