@@ -8,6 +8,7 @@ import pytest
 from jobset_cluster import JobSetWorld, job_set, replicated
 
 from windlass.api import annotations as names
+from windlass.api import errors
 from windlass.api import jobset_fields as fields
 from windlass.api.resources import BATCH_JOBS, PERSISTENT_VOLUME_CLAIMS, SERVICES
 
@@ -288,3 +289,20 @@ def test_pods_that_name_a_group_of_their_own_stay_in_it():
     assert world.groups() == {}
     annotations = world.job("node-0")["spec"]["template"]["metadata"]["annotations"]
     assert annotations[names.GROUP_NAME] == "mine"
+
+
+def test_refused_job_is_told_until_it_is_accepted():
+    world = JobSetWorld(job_set(replicated("a")))
+    message = 'jobs.batch "js-a-0" is forbidden: exceeded quota: small'
+    world.api.reject = lambda verb, resource, _: (
+        errors.failure(403, "Forbidden", message) if verb == "create" and resource is BATCH_JOBS else None
+    )
+    world.reconcile()
+    world.reconcile()
+    assert world.condition("CreationFailed") == "True/JobCreationFailed"
+    assert message in world.status["conditions"][-1]["message"]
+    assert "JobCreationFailed" in world.words.reasons()
+    world.api.reject = lambda *_: None
+    world.settle()
+    assert world.condition("CreationFailed") == "False/Created"
+    assert world.jobs() == ["a-0"]

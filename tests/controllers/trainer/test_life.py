@@ -122,6 +122,19 @@ def test_refused_job_set_is_told_with_its_remedy_until_it_is_accepted():
     assert world.state == "Running"
 
 
+def test_refused_job_of_the_job_set_is_told_in_the_train_job():
+    world = started()
+    refused = {"type": "CreationFailed", "status": "True", "message": "exceeded quota: small, requested"}
+    world.api.change(JOB_SETS, KEY, status={"conditions": [refused]})
+    world.settle()
+    assert world.state == "CreationFailed"
+    assert "kubectl edit resourcequota small" in world.status["conditions"][-1]["message"]
+    world.api.change(JOB_SETS, KEY, status={"conditions": [{**refused, "status": "False"}]})
+    world.progress(active=1)
+    world.settle()
+    assert world.state == "Running"
+
+
 def test_missing_runtime_is_told_and_found_when_it_is_created():
     world = TrainWorld(train_job(), runtimes=False)
     world.reconcile()

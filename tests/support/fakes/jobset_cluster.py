@@ -56,7 +56,9 @@ class JobSetWorld:
             self.last = await self.controller.reconcile(KEY)
             for event in self.last.events:
                 self.words.event(event.about, event.type, event.reason, event.message)
-            return await self.executor.perform(self.last)
+            outcome = await self.executor.perform(self.last)
+            self.controller.note_failures(KEY, outcome.failures)
+            return outcome
 
         try:
             return asyncio.run(once())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windlass.api import jobset_fields as fields
@@ -17,7 +17,8 @@ from windlass.api.resources import (
 )
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.informers import Informer
-from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.apply_effects import Failure
+from windlass.controllers.effects import NOTHING, Create, Effects, controller_of
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.jobset.reconcile import JobSetSnapshot, reconcile_job_set
 from windlass.controllers.runner import Informers, WatchedCollection
@@ -51,6 +52,16 @@ class JobSetController:
         self._groups_of = RecordIndex(self._groups, self._uid_of_owner, lambda group: group.key)
         self._pods_of = RecordIndex(self._pods, self._uid_of_pod, lambda pod: pod.key)
 
+        self._refused: dict[str, str] = {}
+
+    def note_failures(self, key: str, failures: Sequence[Failure]) -> None:
+        """Note why the server refused an object of a JobSet."""
+        refused = [failure for failure in failures if failure.refused and isinstance(failure.action, Create)]
+        if refused:
+            self._refused[key] = refused[0].message
+        elif not failures:
+            self._refused.pop(key, None)
+
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._sets, lambda found: [found.key]),
@@ -66,6 +77,7 @@ class JobSetController:
     async def reconcile(self, key: str) -> Effects:
         stored = self._sets.items.get(key)
         if stored is None:
+            self._refused.pop(key, None)
             return NOTHING
         namespace, _, name = key.partition("/")
         observed = JobSetSnapshot(
@@ -77,6 +89,7 @@ class JobSetController:
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
             scheduler=self._scheduler,
+            refused=self._refused.get(key, ""),
         )
         return reconcile_job_set(stored.object, observed)
 

@@ -34,6 +34,7 @@ from windlass.controllers.effects import (
 from windlass.controllers.pod_groups import patch_group, spec_patch
 from windlass.jobs.jobset import bodies
 from windlass.jobs.jobset.children import ChildJob, read_children, read_restarts
+from windlass.jobs.jobset.conditions import CREATION_FAILED, Conditions
 from windlass.jobs.jobset.decision import JobSetDecision, decide_job_set
 from windlass.jobs.jobset.in_place import InPlacePod
 from windlass.jobs.jobset.spec import JobSetDefinition, read_job_set, stages
@@ -52,6 +53,7 @@ class JobSetSnapshot:
     ``services`` and ``claims``: names that exist in the namespace.
     ``priorities``: PriorityClass → value. ``now``: Unix seconds.
     ``scheduler``: default scheduler of pods.
+    ``refused``: message of the server that refused an object; empty if it accepts all.
     """
 
     jobs: tuple[Json, ...]
@@ -62,6 +64,7 @@ class JobSetSnapshot:
     priorities: Mapping[str, int]
     now: float
     scheduler: str
+    refused: str = ""
 
 
 def reconcile_job_set(obj: Json, observed: JobSetSnapshot) -> Effects:
@@ -90,10 +93,14 @@ class _JobSetReconciliation:
         decision = decide_job_set(self.definition, status, children, observed.pods, observed.now)
         if decision.due_seconds is not None:
             plan.requeue(decision.due_seconds)
+        self._tell_refusal(decision)
         changed = decision.status != status
         if decision.decided and changed:
             self._write_status(decision)
             return plan.done()
+        if changed and observed.refused:
+            self._write_status(decision)  # before the write that is refused
+            changed = False
         plan.stage(*(self._delete_job(child) for child in decision.delete))
         if decision.finished:
             self._drop_groups(self._stages_without_jobs(children))
@@ -106,6 +113,18 @@ class _JobSetReconciliation:
             found = self.definition
             plan.stage(Delete(JOB_SETS, found.name, found.namespace, found.uid, propagation="Foreground"))
         return plan.done()
+
+    def _tell_refusal(self, decision: JobSetDecision) -> None:
+        """Set the condition that tells why the server refuses an object, or end it."""
+        conditions = Conditions(decision.status.get("conditions") or (), self.observed.now)
+        if self.observed.refused and not decision.finished:
+            text = self.observed.refused
+            conditions.set(CREATION_FAILED, True, "JobCreationFailed", text, warning=True)
+        elif conditions.is_true(CREATION_FAILED):
+            conditions.set(CREATION_FAILED, False, "Created", "all objects of the jobset were created")
+        if conditions.events:
+            decision.status["conditions"] = conditions.items
+            decision.events = (*decision.events, *conditions.events)
 
     def _write_status(self, decision: JobSetDecision) -> None:
         self.plan.stage(Update(JOB_SETS, {**self.obj, "status": decision.status}, "status"))

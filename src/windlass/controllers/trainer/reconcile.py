@@ -26,6 +26,7 @@ from windlass.controllers.effects import (
     controller_of,
     reference,
 )
+from windlass.jobs.jobset.conditions import CREATION_FAILED
 from windlass.jobs.trainer import status as words
 from windlass.jobs.trainer.objects import (
     TrainObjects,
@@ -108,7 +109,7 @@ class _TrainReconciliation:
             self._check_deadline()
         problem = ""
         if not self.conditions.finished:
-            problem = self._create() or self.observed.refused
+            problem = self._create() or self.observed.refused or self._refused_job()
         self._state(problem)
         self._write_status(first=bool(problem) or self.conditions.finished)
         if self.conditions.finished and self._deadline_exceeded() and self._own_job_set() is not None:
@@ -130,6 +131,13 @@ class _TrainReconciliation:
                 self.conditions.set(kind, True, found.get("reason") or kind, found.get("message") or "")
                 event = "Warning" if kind == words.FAILED else "Normal"
                 self._event(event, f"TrainJob{kind}", found.get("message") or "")
+
+    def _refused_job(self) -> str:
+        """Return why the server refuses a Job of the JobSet; empty if it does not."""
+        for found in ((self._own_job_set() or {}).get("status") or {}).get("conditions") or ():
+            if found.get("type") == CREATION_FAILED and found.get("status") == "True":
+                return found.get("message") or ""
+        return ""
 
     def _check_deadline(self) -> None:
         limit = self.spec.get("activeDeadlineSeconds")

@@ -12,6 +12,8 @@ Json = Mapping[str, Any]
 COMPLETED, FAILED, SUSPENDED = "Completed", "Failed", "Suspended"
 RESTARTING = "RestartingJobSet"
 STARTUP_IN_PROGRESS, STARTUP_COMPLETED = "StartupPolicyInProgress", "StartupPolicyCompleted"
+CREATION_FAILED = "CreationFailed"
+"""Condition of Windlass while the server refuses an object of the JobSet."""
 _EXCLUSIVE = frozenset({STARTUP_IN_PROGRESS, STARTUP_COMPLETED})
 
 
