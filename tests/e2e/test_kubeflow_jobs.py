@@ -149,6 +149,11 @@ def test_mpirun_reaches_the_workers_of_an_mpi_job(box: Box, version: str) -> Non
         "metadata": {"name": name},
         "spec": {"slotsPerWorker": 1, "runPolicy": {"cleanPodPolicy": "Running"}, "mpiReplicaSpecs": roles},
     }
+    if version == "v2beta1":  # it starts suspended, and is resumed
+        job["spec"]["runPolicy"]["suspend"] = True
+        box.windlass("apply", "-f", "-", stdin=json.dumps(job))
+        box.wait_for("it is suspended", lambda: state(box, MPI_JOBS, name) == "Suspended")
+        job["spec"]["runPolicy"]["suspend"] = False
     box.windlass("apply", "-f", "-", stdin=json.dumps(job))
     box.wait_for(f"{name} ends", lambda: state(box, MPI_JOBS, name) in ("Succeeded", "Failed"))
     log = box.windlass("logs", name, "--rank", "launcher-0").stdout

@@ -17,6 +17,8 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 _DELETE_ALL = frozenset({DEADLINE_EXCEEDED, BACKOFF_LIMIT_EXCEEDED})
 """Failures after which all pods are deleted, whatever the clean-pod policy is."""
+_FIRST_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 10.0, 600.0
+"""Delay in seconds before the first replacement by ``RestartRule.REPLACE``; it doubles up to the maximum."""
 SIGNAL_CODES = 128
 """The lowest exit code that ``ExitCode`` takes for a restart."""
 
@@ -81,14 +83,26 @@ def decide_job(job: JobDefinition, state: LifecycleState, pods: Sequence[RolePod
         after = replace(after, started=now)
     lost = _lost(job, pods)
     surplus = _surplus(job, pods)
+    waits = {pod.uid: _until_replaced(job, after, pod, now) for pod in lost}
+    due = [seconds for seconds in waits.values() if seconds > 0]
+    deadline = _until_deadline(job, after, now)
     actions = NextActions(
         after,
         _if_changed(trigger, state, after),
         create=_missing(job, pods),
-        delete=tuple(pod for pod in (*lost, *surplus) if not pod.deleting),
-        due_seconds=_until_deadline(job, after, now),
+        delete=tuple(pod for pod in (*lost, *surplus) if not pod.deleting and waits.get(pod.uid, 0.0) <= 0),
+        due_seconds=min((*due, *(() if deadline is None else (deadline,))), default=None),
     )
     return actions
+
+
+def _until_replaced(job: JobDefinition, state: LifecycleState, pod: RolePod, now: float) -> float:
+    """Return the seconds until a lost pod is replaced: the back-off of a ``batch/v1`` Job for such roles."""
+    role = job.role(pod.role)
+    if role is None or role.restart is not RestartRule.REPLACE or pod.disrupted or not pod.ended:
+        return 0.0
+    failures = max(1, state.restarts.of(LossCause.PROGRAM))
+    return pod.ended + min(_FIRST_BACKOFF_SECONDS * 2.0 ** (failures - 1), _MAX_BACKOFF_SECONDS) - now
 
 
 def _if_changed(

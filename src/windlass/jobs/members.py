@@ -33,6 +33,7 @@ class RolePod:
     ``world``: its annotation ``windlass.dev/world``.
     ``disrupted``: the end was not caused by the program (condition ``DisruptionTarget``
         or a reason of :data:`DISRUPTION_REASONS`).
+    ``ended``: end of its last container in Unix seconds; 0.0: unknown.
     """
 
     name: str
@@ -48,6 +49,7 @@ class RolePod:
     ready: bool = False
     node: str = ""
     world: str = ""
+    ended: float = 0.0
 
     @property
     def finished(self) -> bool:
@@ -105,6 +107,7 @@ def _job_pod(
         ready=pod.ready,
         node=pod.node_name,
         world=pod.annotations.get(names.WORLD) or "",
+        ended=pod.ended,
     )
 
 

@@ -162,6 +162,19 @@ def test_launcher_of_the_second_version_is_replaced_until_its_back_off_is_spent(
     assert job(V2).definition.run.backoff_limit == 6
 
 
+def test_failed_launcher_waits_longer_after_each_failure() -> None:
+    found = job(V2).definition
+    state, end = LifecycleState(JobPhase.RUNNING, started=1.0), 100.0
+    for number, delay in enumerate((10.0, 20.0, 40.0)):
+        failed = RolePod("pi-launcher", f"l{number}", "Launcher", 0, "Failed", exit_code=1, ended=end)
+        waiting = decide_job(found, state, [failed, worker(0), worker(1)], end + 1)
+        assert (waiting.delete, waiting.due_seconds) == ((), delay - 1)
+        assert waiting.state.phase is JobPhase.RESTARTING
+        over = decide_job(found, waiting.state, [failed, worker(0), worker(1)], end + delay)
+        assert over.delete == (failed,)
+        state, end = over.state, end + 1000
+
+
 def test_launcher_of_the_first_version_fails_the_job_and_a_worker_does_not() -> None:
     found = job(V1).definition
     state = LifecycleState(JobPhase.RUNNING, started=1.0)
