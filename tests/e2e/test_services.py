@@ -117,6 +117,21 @@ def test_containers_have_the_variables_of_services(box: Box) -> None:
     assert not any(line.startswith(("PEERS_", "ALIAS_")) for line in lines)
 
 
+def test_pods_reach_the_api_server_as_kubernetes(box: Box) -> None:
+    """The certificate holds for its name and for the address in the variables."""
+    program = (
+        "import os, ssl, urllib.request as u\n"
+        f"context = ssl.create_default_context(cafile={str(box.state.ca_cert)!r})\n"
+        "for host in ('kubernetes.default.svc', os.environ['KUBERNETES_SERVICE_HOST']):\n"
+        "    port = os.environ['KUBERNETES_SERVICE_PORT']\n"
+        "    try: print(u.urlopen(f'https://{host}:{port}/version', context=context, timeout=20).status)\n"
+        "    except u.HTTPError as error: print(error.code)\n"
+    )
+    done = box.windlass("run", "--name", "inside", "--", "python3", "-c", program)
+    assert set(done.stdout.split()[-2:]) <= {"200", "401", "403"}, done.stdout
+    assert box.get("service", "kubernetes")["spec"]["clusterIP"] == "10.96.0.1"
+
+
 def test_a_pod_that_is_not_ready_gets_no_connections(box: Box) -> None:
     volume = {"volumeMounts": [{"name": "w", "mountPath": "/tmp/w"}], **PROBE}
     late = pod(

@@ -9,5 +9,12 @@ KUBERNETES_ADDRESS = "10.96.0.1"
 """Cluster address of the Service ``kubernetes``, the API server itself."""
 API_NAMESPACE, API_SERVICE, API_PORT = "kube-system", "windlass-api", 443
 """Service by which pods reach the embedded server."""
-API_HOSTS = (f"{API_SERVICE}.{API_NAMESPACE}", f"{API_SERVICE}.{API_NAMESPACE}.svc")
-"""Its names in the server's certificate."""
+API_HOSTS = (
+    f"{API_SERVICE}.{API_NAMESPACE}",
+    f"{API_SERVICE}.{API_NAMESPACE}.svc",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+"""Names of both Services in the server's certificate."""

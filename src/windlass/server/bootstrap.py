@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from windlass.api.local_storage import LOCAL_CLASS, local_class
 from windlass.api.resources import ENDPOINT_SLICES, NAMESPACES, SERVICES, STORAGE_CLASSES, Resource
-from windlass.api.service_network import API_NAMESPACE, API_PORT, API_SERVICE
+from windlass.api.service_network import (
+    API_NAMESPACE,
+    API_PORT,
+    API_SERVICE,
+    KUBERNETES_ADDRESS,
+    KUBERNETES_SERVICE,
+)
 from windlass.client.transport import Request
 from windlass.server.apiserver import ApiServer
 from windlass.server.request.users import ADMIN
@@ -38,10 +46,17 @@ async def publish_service(api: ApiServer, port: int) -> None:
 
     ``port``: of the server on the loopback address.
     """
-    metadata = {"name": API_SERVICE, "namespace": API_NAMESPACE}
     ports = [{"name": "https", "port": API_PORT, "targetPort": port, "protocol": "TCP"}]
-    await _put(api, SERVICES, {"metadata": metadata, "spec": {"ports": ports}})
-    labels = {"kubernetes.io/service-name": API_SERVICE}
+    await _publish(api, API_NAMESPACE, API_SERVICE, {"ports": ports}, port)
+    namespace, _, name = KUBERNETES_SERVICE.partition("/")
+    await _publish(api, namespace, name, {"ports": ports, "clusterIP": KUBERNETES_ADDRESS}, port)
+
+
+async def _publish(api: ApiServer, namespace: str, name: str, spec: dict[str, object], port: int) -> None:
+    """Create or update a Service and the EndpointSlice that leads to this server."""
+    metadata = {"name": name, "namespace": namespace}
+    await _put(api, SERVICES, {"metadata": metadata, "spec": spec})
+    labels = {"kubernetes.io/service-name": name}
     endpoint = {"addresses": ["127.0.0.1"], "conditions": {"ready": True}}
     await _put(
         api,
@@ -55,16 +70,16 @@ async def publish_service(api: ApiServer, port: int) -> None:
     )
 
 
-async def _put(api: ApiServer, resource: Resource, obj: dict[str, object]) -> None:
+async def _put(api: ApiServer, resource: Resource, obj: dict[str, Any]) -> None:
     """Create an object, or give it the present ports."""
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
     body = msgspec.json.encode(whole)
-    response = await api.handle(Request("POST", resource.path(API_NAMESPACE), body=body), ADMIN)
-    if response.status == 409:
+    namespace, name = obj["metadata"]["namespace"], obj["metadata"]["name"]
+    if api.core.store.get(resource.qualified, namespace, name) is None:
+        request = Request("POST", resource.path(namespace), body=body)
+    else:
         headers = {"content-type": "application/merge-patch+json"}
-        path = resource.path(API_NAMESPACE, API_SERVICE)
-        response = await api.handle(Request("PATCH", path, headers=headers, body=body), ADMIN)
+        request = Request("PATCH", resource.path(namespace, name), headers=headers, body=body)
+    response = await api.handle(request, ADMIN)
     if response.status not in (200, 201):
-        raise RuntimeError(
-            f"{resource.kind} {API_SERVICE} cannot be created: {response.status} {response.body!r}"
-        )
+        raise RuntimeError(f"{resource.kind} {name} cannot be created: {response.status} {response.body!r}")

@@ -52,7 +52,7 @@ class TestMaking:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert "localhost" in names.get_values_for_type(x509.DNSName)
         addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
-        assert addresses == ["127.0.0.1", "::1"]
+        assert addresses == ["127.0.0.1", "::1", "10.96.0.1"]
         assert tls_context(state).verify_mode.name == "CERT_OPTIONAL"
 
     def test_the_administrator_is_in_the_right_group(self, state: StateFolder) -> None:

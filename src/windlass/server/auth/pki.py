@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from windlass.api.errors import WindlassError
-from windlass.api.service_network import API_HOSTS
+from windlass.api.service_network import API_HOSTS, KUBERNETES_ADDRESS
 from windlass.kits.clock import Clock
 from windlass.kits.files import write_atomic
 from windlass.kits.state import StateFolder
@@ -130,7 +130,7 @@ class _Authority:
         return set(names) <= set(present.get_values_for_type(x509.DNSName))
 
     def issue_server(self, path: Path, key_path: Path, now: datetime.datetime, names: list[str]) -> None:
-        addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+        addresses = [ipaddress.ip_address(one) for one in ("127.0.0.1", "::1", KUBERNETES_ADDRESS)]
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dict.fromkeys(names)]
         alternatives += [x509.IPAddress(address) for address in addresses]
         self._issue(
