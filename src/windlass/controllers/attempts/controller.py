@@ -41,7 +41,7 @@ class AttemptController:
 
     def __init__(self, kind: AttemptKind, informers: Informers, clock: Clock) -> None:
         self._kind, self._clock = kind, clock
-        self.name = f"attempts-{kind.resource.singular}"
+        self.name = f"attempts-{kind.resource.qualified}"
         self._jobs: Informer[StoredObject] = informers.informer(kind.resource, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._gone: dict[str, dict[str, AttemptPod]] = {}
