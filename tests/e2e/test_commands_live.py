@@ -266,6 +266,8 @@ STEPS: tuple[tuple[str, str], ...] = (
 """Command lines in this order, and what the output must say."""
 ON_A_BOX = "gpu clear gpu-1 0"
 """Only an agent of Windlass on the node can do this; the command says so."""
+IN_A_POD = "exec late -- true"
+"""It needs a kubelet or an agent on the node: tests/e2e/test_streams.py tries it."""
 OFFLINE = {
     "up",
     "down",
@@ -283,7 +285,7 @@ OFFLINE = {
 
 
 def test_every_command_is_tried_here() -> None:
-    tried = {line.split()[0] for line in (*(line for line, _ in STEPS), ON_A_BOX)}
+    tried = {line.split()[0] for line in (*(line for line, _ in STEPS), ON_A_BOX, IN_A_POD)}
     assert set(main.COMMANDS) - OFFLINE - tried == set()
 
 

@@ -19,6 +19,14 @@ def stop(*_):
         (folder / "saved" / rank).write_text("step 7")
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
+if sys.argv[2] == "serves":
+    import http.server, threading
+    class Save(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            (folder / f"hook-{rank}").write_text(self.path)
+            self.send_response(200)
+            self.end_headers()
+    threading.Thread(target=http.server.HTTPServer(("", 8099), Save).serve_forever, daemon=True).start()
 with open(folder / f"starts-{rank}", "a") as file:
     file.write(f"{rank}\\n")
 while not (folder / "done").exists():
@@ -113,6 +121,13 @@ def test_the_hook_saves_before_sigterm(box: Box, tmp_path: Path) -> None:
     assert 0.3 <= first["checkpointSeconds"] < 20
     assert first["lostSeconds"] < 5
     assert json.loads(box.windlass("show", "hooked", "-o", "json").stdout)["bestCheckpointSeconds"] > 0
+
+
+def test_a_hook_is_also_an_http_request(box: Box, tmp_path: Path) -> None:
+    submit(box, tmp_path, "served", "serves", checkpoint_hook="http://:8099/save?now=1")
+    first = preempt_and_finish(box, tmp_path, "served")
+    assert [(tmp_path / f"hook-{rank}").read_text() for rank in (0, 1)] == ["/save?now=1"] * 2
+    assert (first["checkpointMissed"], first["lostSeconds"] < 5) == (False, True)
 
 
 def test_elastic_ranks_fill_the_room_there_is(box: Box) -> None:

@@ -313,6 +313,40 @@ def test_top_shows_what_pods_and_the_node_use(box: Box) -> None:
     box.windlass("delete", "pod", "burner")
 
 
+class TestWindlassExec:
+    def test_command_runs_in_the_pod_of_a_job_by_its_name(self, box: Box) -> None:
+        done = box.windlass(
+            "exec", "-i", "p", "--", "sh", "-c", "cat; echo err >&2; exit 4", stdin="in", check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (4, "in", "err\n")
+
+    def test_rank_chooses_the_pod(self, box: Box) -> None:
+        box.windlass("submit", "--name", "pair", "--nodes", "2", "--", "sleep", "1000")
+        box.wait_for(
+            "both run", lambda: box.windlass("ps").stdout.count("pair") and _running(box, "pair") == 2
+        )
+        names = {
+            box.windlass("exec", *rank, "pair", "--", "hostname").stdout.strip()
+            for rank in (("--rank", "0"), ("--rank", "1"))
+        }
+        assert len(names) == 2
+        assert box.windlass("exec", "pair", "--", "hostname").stdout.strip() in names
+        box.windlass("cancel", "pair")
+
+    def test_job_without_a_running_pod_is_refused(self, box: Box) -> None:
+        apply(box, pod("over", command=("true",)))
+        box.wait_for("it ends", lambda: box.get("pods", "over")["status"].get("phase") == "Succeeded")
+        done = box.windlass("exec", "over", "--", "true", check=False)
+        assert done.returncode != 0
+        assert "WL-EXEC-409" in done.stderr
+        assert 'job "over" has no running pod' in done.stderr
+
+
+def _running(box: Box, job: str) -> int:
+    pods = [found for found in box.items("pods") if found["metadata"]["name"].startswith(f"{job}-")]
+    return sum(found.get("status", {}).get("phase") == "Running" for found in pods)
+
+
 def read_terminal(master: int, client: subprocess.Popen[bytes], seconds: float = 60) -> str:
     """Return what the client shows until it ends."""
     seen = b""

@@ -244,6 +244,16 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "--container one of the pod's containers.",
     ),
     (
+        "WL-EXEC-409",
+        "the job has no running pod to run the command in",
+        "windlass show lists the pods of a job and their states; --rank chooses one of them.",
+    ),
+    (
+        "WL-EXEC-500",
+        "the command did not run",
+        "The message is that of the node. A program that does not exist ends with exit code 127 instead.",
+    ),
+    (
         "WL-NODE-409",
         "pods would be lost",
         "On the node are pods that no controller would recreate on another node. Nothing was "

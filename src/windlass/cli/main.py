@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ps": ("Jobs", "List jobs: where they run, or why they wait."),
     "show": ("Jobs", "Show one job."),
     "logs": ("Jobs", "Print or follow a job's output."),
+    "exec": ("Jobs", "Run a command in a running pod of a job."),
     "explain": ("Jobs", "Explain why a job waits, and what would help."),
     "cancel": ("Jobs", "End jobs and keep their logs."),
     "suspend": ("Jobs", "End the pods of jobs; the jobs stay, to be resumed."),

@@ -360,6 +360,19 @@ class BlockingClient:
             raise errors.connect_failed(error, connection.where, unix=unix) from error
         return _Channel(self._wrap(sock) if connection.secure else sock, connection.where)
 
+    def open_socket(self) -> tuple[socket.socket, dict[str, str]]:
+        """Return a connection of its own for another protocol, and the headers of its first request.
+
+        Raises :class:`Unreachable`.
+        """
+        if self._credentials.header() is None:
+            self._credentials.refresh()
+        authorization = self._credentials.header()
+        headers = {"Authorization": authorization} if authorization else {}
+        sock = self._connect().sock
+        sock.settimeout(None)
+        return sock, {**headers, "User-Agent": self._user_agent}
+
     def _dial(self) -> socket.socket:
         """Return a TCP connection to the server, or to its proxy. Raises ``OSError`` and ``Unreachable``."""
         connection, proxy = self.connection, self._proxy

@@ -120,3 +120,20 @@ def test_a_controller_killed_after_any_write_records_the_same(writes: int) -> No
 
 def times(ledger: AttemptLedger) -> list[tuple[int, float, float, float]]:
     return [(one.number, one.queued, one.started, one.ended) for one in ledger.attempts]
+
+
+def test_a_gang_of_many_pods_is_not_looked_at_after_every_change() -> None:
+    one = Recorded(kubeflow_job(PYTORCH_JOBS, None, Worker=replica(200)))
+    for _ in range(4):
+        one.reconcile()
+        if one.group is not None:
+            one.admit()
+    one.run()
+    one.record()
+    assert one.ledger.attempts[0].started
+    one.end("train-worker-7", 137)
+    one.record()
+    assert one.effects.requeue_after == pytest.approx(200 / 5000)
+    one.pass_time(1)
+    one.record()
+    assert one.ledger.attempts[0].ended

@@ -117,7 +117,7 @@ class JobSetWorld:
 
     def run(self, *names: str) -> None:
         for name in names or self.jobs():
-            count = self.job(name)["spec"]["parallelism"]
+            count = self.job(name)["spec"].get("parallelism", 1)
             self.api.change(BATCH_JOBS, f"default/js-{name}", status={"active": count, "ready": count})
 
     def end(self, name: str, failed: str = "", message: str = "") -> None:

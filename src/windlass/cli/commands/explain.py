@@ -31,7 +31,7 @@ from windlass.cli.jobs.reasons import (
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
-from windlass.cli.text import approximate_duration, join_words, nodes_text, plural
+from windlass.cli.text import approximate_duration, condition, join_words, nodes_text, plural
 from windlass.kits import durations
 
 _EXPLANATION_TIMEOUT_SECONDS = 2.0
@@ -295,6 +295,7 @@ def _running(job: Job, problems: str, *, remote: bool) -> str:
             ("runs on", nodes_text(job.nodes, most=20)),
             ("pods", f"{up} of {job.members} running"),
             ("waiting", waiting_pods(job)),
+            ("not created", str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "")),
             ("problems", problems),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),

@@ -10,11 +10,13 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api.jobset_fields import JOB_SET_NAME
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, TRAIN_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.ray_fields import ORIGINATED_FROM
+from windlass.api.resources import BATCH_JOBS, JOB_SETS, RAY_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.jobs.attempts import JobOutcome
 from windlass.jobs.decision import DEADLINE_EXCEEDED
 from windlass.jobs.kubeflow.job import KubeflowKind, read_job
 from windlass.jobs.kubeflow.kinds import KINDS
+from windlass.jobs.ray.cluster import read_cluster
 
 Json = Mapping[str, Any]
 
@@ -129,6 +131,29 @@ def _trainjob_minimum(obj: Json) -> int:
     return int(trainer.get("numNodes") or 1)
 
 
+def _ray_minimum(obj: Json) -> int:
+    """Return the number of pods of the job's cluster that start together; 1 for a cluster that exists."""
+    cluster = (obj.get("spec") or {}).get("rayClusterSpec")
+    return read_cluster({"metadata": obj["metadata"], "spec": cluster}).min_available if cluster else 1
+
+
+_RAY_ENDS = {
+    "Complete": JobOutcome.SUCCEEDED,
+    "Failed": JobOutcome.FAILED,
+    "Suspending": JobOutcome.STOPPED,
+    "Suspended": JobOutcome.STOPPED,
+}
+
+
+def _ray_end(obj: Json) -> JobEnd:
+    status = obj.get("status") or {}
+    outcome = _RAY_ENDS.get(str(status.get("jobDeploymentStatus")), JobOutcome.ACTIVE)
+    if outcome is JobOutcome.STOPPED:
+        return JobEnd(outcome, "suspended")
+    late = outcome is JobOutcome.FAILED and status.get("reason") == DEADLINE_EXCEEDED
+    return JobEnd(outcome, str(status.get("message") or ""), time_limit=late)
+
+
 VOLCANO_ATTEMPTS = AttemptKind(VOLCANO_JOBS, _volcano_minimum, _volcano_end)
 KUBEFLOW_ATTEMPTS: tuple[AttemptKind, ...] = tuple(_kubeflow(kind) for kind in KINDS.values())
 """The kinds of Kubeflow."""
@@ -137,3 +162,4 @@ BATCH_ATTEMPTS = AttemptKind(BATCH_JOBS, lambda _: 1, _by_conditions("Complete")
 JOBSET_ATTEMPTS = AttemptKind(JOB_SETS, _jobset_minimum, _by_conditions("Completed"), JOB_SET_NAME)
 TRAINER_ATTEMPTS = AttemptKind(TRAIN_JOBS, _trainjob_minimum, _by_conditions("Complete"), JOB_SET_NAME)
 """The JobSet of a TrainJob has its name."""
+RAY_ATTEMPTS = AttemptKind(RAY_JOBS, _ray_minimum, _ray_end, ORIGINATED_FROM)

@@ -17,7 +17,7 @@ from windlass.controllers.expectations import (
     decode_stored_object,
 )
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.jobs.batch.failures import failure_times
+from windlass.jobs.batch.failures import BatchPod, failure_times
 from windlass.jobs.batch.gang import names_job
 from windlass.jobs.batch.pods import batch_pod
 from windlass.jobs.batch.spec import read_batch_job
@@ -32,13 +32,17 @@ class BatchJobController:
     """Jobs. Keys are ``namespace/name`` of the Job."""
 
     name = "job"
-    pause_seconds = 0.0
+    pause_seconds = 0.05
+    """Pods of a large Job change one after the other. Each reconciliation reads all of them."""
 
     def __init__(self, informers: Informers, clock: Clock, rng: Random) -> None:
         self._clock, self._rng = clock, rng
         self._jobs: Informer[StoredObject] = informers.informer(BATCH_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._pods_of = RecordIndex(self._pods, self._pod_keys, lambda pod: pod.key)
+        self._read: dict[str, tuple[Pod, BatchPod]] = {}
+        """Key of a pod → its record, and the pod as the decision sees it."""
+        self._pods.add_handler(on_delete=self._forget)
         self._workloads: Informer[StoredObject] = informers.informer(WORKLOADS, decode=decode_stored_object)
         self._workloads_of = RecordIndex(self._workloads, _job_of_workload, lambda found: found.key)
         self._groups: Informer[BareObject] = informers.informer(NATIVE_POD_GROUPS, decode=BareObject)
@@ -65,9 +69,10 @@ class BatchJobController:
             return orphans
         if stored is None:
             return NOTHING
-        own = [pod for pod in pods if _owner_uid(pod) == uid]
+        own = [self._batch_pod(pod) for pod in pods if _owner_uid(pod) == uid]
         observed = BatchSnapshot(
             pods=own,
+            records=self._pods.items,
             failures=self._remembered(stored, own),
             now=self._clock.now(),
             suffix=lambda: name_suffix(self._rng),
@@ -76,7 +81,16 @@ class BatchJobController:
         )
         return reconcile_batch_job(stored.object, observed)
 
-    def _remembered(self, stored: StoredObject, pods: list[Pod]) -> Mapping[str, float]:
+    def _forget(self, pod: Pod) -> None:
+        self._read.pop(pod.key, None)
+
+    def _batch_pod(self, pod: Pod) -> BatchPod:
+        entry = self._read.get(pod.key)
+        if entry is None or entry[0] is not pod:
+            entry = self._read[pod.key] = (pod, batch_pod(pod))
+        return entry[1]
+
+    def _remembered(self, stored: StoredObject, pods: list[BatchPod]) -> Mapping[str, float]:
         """Return the times of failures, those of pods that are gone included."""
         try:
             spec = read_batch_job(stored.object)
@@ -84,7 +98,7 @@ class BatchJobController:
             return {}
         found = {
             **self._failures.pop(stored.uid, {}),
-            **failure_times(spec, [batch_pod(pod) for pod in pods]),
+            **failure_times(spec, pods),
         }
         latest = sorted(found.items(), key=lambda item: item[1])[-MAX_REMEMBERED_FAILURES:]
         if latest:

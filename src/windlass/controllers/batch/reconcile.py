@@ -29,7 +29,7 @@ from windlass.controllers.effects import (
 from windlass.jobs.batch.decision import BatchActions, decide_batch_job
 from windlass.jobs.batch.failures import BatchPod
 from windlass.jobs.batch.gang import gang_of
-from windlass.jobs.batch.pods import batch_pod, build_pod
+from windlass.jobs.batch.pods import build_pod
 from windlass.jobs.batch.spec import UNLIMITED, BatchJobSpec, read_batch_job
 from windlass.jobs.batch.state import COMPLETE, FAILED, SUSPENDED, BatchState, read_state, render_state
 
@@ -41,6 +41,7 @@ class BatchSnapshot:
     """Observed surroundings of a Job.
 
     ``pods``: pods that the Job controls.
+    ``records``: key → record of any pod.
     ``failures``: uid of a pod → when it failed, as this process has seen it.
     ``workloads``: Workloads that name the Job.
     ``groups``: names of the PodGroups of Kubernetes in its namespace.
@@ -48,7 +49,8 @@ class BatchSnapshot:
     ``suffix``: returns the random end of a pod's name.
     """
 
-    pods: Sequence[Pod]
+    pods: Sequence[BatchPod]
+    records: Mapping[str, Pod]
     failures: Mapping[str, float]
     now: float
     suffix: Callable[[], str]
@@ -70,7 +72,7 @@ def reconcile_batch_job(obj: Json, observed: BatchSnapshot) -> Effects:
     actions = decide_batch_job(
         spec,
         state,
-        [batch_pod(pod) for pod in observed.pods],
+        observed.pods,
         observed.now,
         earlier_failures=observed.failures,
         deleting=bool(obj["metadata"].get("deletionTimestamp")),
@@ -94,10 +96,9 @@ def _effects(
     plan: EffectPlan,
 ) -> Effects:
     assert plan.about is not None
-    pods = {pod.uid: pod for pod in observed.pods}
     if actions.create:
         _create_pods(spec, actions, observed, plan)
-    plan.stage(*(_release(pods[pod.uid]) for pod in actions.drop if pod.tracked))
+    plan.stage(*(_release(_record(spec, pod, observed)) for pod in actions.drop if pod.tracked))
     plan.stage(*(_delete(spec, pod, plan) for pod in actions.drop))
     if not before.finished:
         status = render_state(actions.state, spec.indexed)
@@ -105,7 +106,7 @@ def _effects(
             plan.stage(Update(BATCH_JOBS, {**obj, "status": status}, "status"))
             _report(spec, actions, plan)
     plan.stage(*(_delete(spec, pod, plan) for pod in actions.delete))
-    plan.stage(*(_release(pods[pod.uid]) for pod in actions.release))
+    plan.stage(*(_release(_record(spec, pod, observed)) for pod in actions.release))
     if actions.expired:
         metadata = obj["metadata"]
         expired = Delete(
@@ -120,6 +121,10 @@ def _effects(
     if actions.due_seconds is not None:
         plan.requeue(actions.due_seconds)
     return plan.done()
+
+
+def _record(spec: BatchJobSpec, pod: BatchPod, observed: BatchSnapshot) -> Pod:
+    return observed.records[f"{spec.namespace}/{pod.name}"]
 
 
 def _create_pods(

@@ -25,7 +25,12 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.controllers.attempts.controller import AttemptController
-from windlass.controllers.attempts.kinds import JOBSET_ATTEMPTS, KUBEFLOW_ATTEMPTS, TRAINER_ATTEMPTS
+from windlass.controllers.attempts.kinds import (
+    JOBSET_ATTEMPTS,
+    KUBEFLOW_ATTEMPTS,
+    RAY_ATTEMPTS,
+    TRAINER_ATTEMPTS,
+)
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
@@ -156,6 +161,7 @@ RAY = KindFamily(
     lambda context: [
         RayClusterController(context.informers, context.clock, context.scheduler),
         RayJobController(context.informers, context.clock),
+        AttemptController(RAY_ATTEMPTS, context.informers, context.clock),
     ],
 )
 

@@ -142,8 +142,12 @@ class PodGroupController:
 
 
 def _matters(old: Pod, new: Pod) -> bool:
-    """Return whether an update of a pod may change its group. Those of a grouped pod do not, until it ends."""
-    return names.GROUP_NAME not in new.annotations or new.deleting != old.deleting
+    """Return whether an update of a pod may change its group: if it has none, has got one, or ends.
+
+    The owner that was read for a pod may be older than the pod, so it is read again afterwards.
+    """
+    stays = names.GROUP_NAME in old.annotations and names.GROUP_NAME in new.annotations
+    return not stays or new.deleting != old.deleting
 
 
 def _group_keys(group: PodGroup) -> Iterable[str]:
