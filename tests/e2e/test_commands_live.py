@@ -252,7 +252,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("defrag --plan", r"GPU"),
     ("cancel batch", r"batch"),
     ("delete -f job.yaml", r"filed"),
-    ("requeue late", r"late is already waiting"),
+    ("requeue late", r"late is (already waiting|being requeued)"),
     ("scale late 2", r"late has 2 pods now"),
     ("suspend late", r"late is being suspended"),
     ("resume late", r"late is "),
