@@ -13,7 +13,16 @@ import pytest
 from clusters import Cluster
 from realkube import CRDS, RealKube
 
-from windlass.api.resources import POD_GROUPS, PODS, PYTORCH_JOBS
+from windlass.api.resources import (
+    JOB_FLOWS,
+    JOB_TEMPLATES,
+    POD_GROUPS,
+    PODS,
+    PYTORCH_JOBS,
+    SECRETS,
+    VOLCANO_CRON_JOBS,
+    VOLCANO_JOBS,
+)
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
 from windlass.controllers.job_kinds.operation import DEPLOYMENTS
@@ -36,7 +45,8 @@ async def until(check: Callable[[], Awaitable[Any]], seconds: float = 90.0) -> A
 
 @pytest.fixture
 async def manager(real_kube: RealKube) -> AsyncIterator[tuple[ControllerManager, Client, str]]:
-    real_kube.install_crds(CRDS / "kubeflow")
+    for family in ("kubeflow", "volcano"):
+        real_kube.install_crds(CRDS / family)
     cluster = Cluster.of_real(real_kube)
     clock, rng = SystemClock(), randomness.system()
     async with (
@@ -128,3 +138,64 @@ async def test_windlass_operates_kubeflow_kinds_until_their_operator_is_installe
 
 async def operated(reasons: Any) -> bool:
     return reasons.get("kubeflow") == ""
+
+
+async def test_windlass_operates_the_kinds_that_create_volcano_jobs(
+    manager: tuple[ControllerManager, Client, str],
+) -> None:
+    made, client, namespace = manager
+    assert made.job_kinds is not None
+    reasons = made.job_kinds
+
+    async def operated() -> bool:
+        return reasons.reasons.get("volcano") == ""
+
+    await until(operated)
+    container = {"name": "c", "image": "i"}
+    task = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [container]}}}
+    spec: Json = {"tasks": [task], "plugins": {"ssh": []}}
+    for name in ("a", "b"):
+        await client.create(JOB_TEMPLATES, {"metadata": {"name": name}, "spec": spec}, namespace)
+    patch = {"jobSpec": {"tasks": [{"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}]}}
+    flows = [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}, "patch": patch}]
+    await client.create(JOB_FLOWS, {"metadata": {"name": "f"}, "spec": {"flows": flows}}, namespace)
+    await until(lambda: client.find(SECRETS, "f-a-ssh", namespace))
+    for name in ("a", "b"):
+        job = await until(lambda name=name: client.find(VOLCANO_JOBS, f"f-{name}", namespace))
+        assert job["metadata"]["labels"]["volcano.sh/createdByJobFlow"] == f"{namespace}.f"
+        await _complete(client, namespace, f"f-{name}")
+    assert job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["image"] == "j"
+
+    async def succeeded() -> bool:
+        status = (await client.get(JOB_FLOWS, "f", namespace)).get("status") or {}
+        return status.get("state", {}).get("phase") == "Succeed"
+
+    await until(succeeded)
+    cron = {"schedule": "@every 1s", "jobTemplate": {"spec": {"tasks": [task]}}}
+    await client.create(VOLCANO_CRON_JOBS, {"metadata": {"name": "tick"}, "spec": cron}, namespace)
+
+    async def created() -> bool:
+        jobs = (await client.list(VOLCANO_JOBS, namespace)).items
+        return any(job["metadata"]["name"].startswith("tick-") for job in jobs)
+
+    await until(created)
+    await client.delete(VOLCANO_CRON_JOBS, "tick", namespace)
+
+
+async def _complete(client: Client, namespace: str, name: str) -> None:
+    """Play scheduler and kubelet for a job of one pod."""
+    uid = (await client.get(VOLCANO_JOBS, name, namespace))["metadata"]["uid"]
+    group = f"{name}-{uid}"
+    await until(lambda: client.find(POD_GROUPS, group, namespace))
+    await client.patch(POD_GROUPS, group, {"status": {"phase": "Inqueue"}}, namespace, subresource="status")
+    pod = f"{name}-t-0"
+    await until(lambda: client.find(PODS, pod, namespace))
+    for phase in ("Running", "Succeeded"):
+        change = {"status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}}
+        await client.patch(PODS, pod, change, namespace, kind="merge", subresource="status")
+
+    async def completed() -> bool:
+        status = (await client.get(VOLCANO_JOBS, name, namespace)).get("status") or {}
+        return status.get("state", {}).get("phase") == "Completed"
+
+    await until(completed)
