@@ -85,6 +85,10 @@ def test_groups_meet_restart_are_updated_and_scaled(box: Box) -> None:
     kept = {name for name in before if before[name]["metadata"]["uid"] == after[name]["metadata"]["uid"]}
     assert kept == {"llm-0", "llm-0-1", "llm-0-2"}
 
+    listed = json.loads(box.windlass("ps", "-o", "json").stdout)["items"]
+    assert [one["name"] for one in listed if one["name"].startswith("llm")] == ["llm"]
+    assert "LeaderWorkerSet" in box.windlass("show", "llm").stdout
+
     assert "scaled" in box.kubectl("scale", "lws/llm", "--replicas=1").stdout
     box.wait_for("a group is gone", lambda: len(pods(box, "llm")) == 3 and available(box, "llm", 1))
     changed = lws("llm", command=["python3", "-c", MEET + "\n# second"], replicas=1)

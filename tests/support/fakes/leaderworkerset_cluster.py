@@ -64,7 +64,7 @@ class LeaderWorkerSetWorld:
         raise AssertionError("does not settle")
 
     def collect(self) -> bool:
-        """Remove objects whose owner is gone or dying, and dying pods without dependents."""
+        """Remove objects of owners that are gone or dying, and dying pods without dependents."""
         pods = {one["metadata"]["uid"]: one for one in self.api.objects(PODS)}
         uids = {one["metadata"]["uid"] for stored in self.api.stored.values() for one in stored.values()}
         gone = []

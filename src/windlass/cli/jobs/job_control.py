@@ -12,6 +12,7 @@ from windlass.api.resources import (
     BATCH_JOBS,
     DEPLOYMENTS,
     JOB_SETS,
+    LEADER_WORKER_SETS,
     PYTORCH_JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -38,7 +39,7 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     TRAIN_JOBS: ("spec", "suspend"),
 }
 """Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
-REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
+REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, LEADER_WORKER_SETS)
 """Workloads without an end, with a number of replicas."""
 _SERVES = "it has no end and waits in no queue as a whole: its size and its template can be changed"
 

@@ -17,8 +17,18 @@ from windlass.api.kubeflow_fields import (
     KubeflowFields,
     replicas_of,
 )
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, MPI_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.leaderworkerset_fields import NAME as SET_NAME
+from windlass.api.resources import (
+    BATCH_JOBS,
+    JOB_SETS,
+    LEADER_WORKER_SETS,
+    MPI_JOBS,
+    TRAIN_JOBS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.jobs.leaderworkerset_kind import LEADER_WORKER_SET_KIND
 from windlass.cli.jobs.ray_kinds import RAY_KINDS
 from windlass.cli.jobs.workload_kinds import WORKLOAD_KINDS
 from windlass.cli.text import timestamp
@@ -219,6 +229,7 @@ JOB_KINDS: Mapping[str, JobKind] = {
         *(_kubeflow(fields) for fields in FIELDS.values()),
         *_SETS,
         *WORKLOAD_KINDS,
+        LEADER_WORKER_SET_KIND,
         *RAY_KINDS,
     )
 }
@@ -241,4 +252,6 @@ def owner_key(obj: Mapping[str, Any]) -> tuple[str, str]:
         kind = kind_of(owner.get("apiVersion") or "", owner.get("kind") or "")
         if owner.get("controller") and kind:
             return kind, owner["name"]
+        if owner.get("kind") == "Pod" and (name := (obj["metadata"].get("labels") or {}).get(SET_NAME)):
+            return LEADER_WORKER_SETS.kind, name  # workers of a leader
     return "", ""
