@@ -155,6 +155,8 @@ class TestExec:
         box.wait_for("it is shown as running", lambda: is_running(box, "away"))
         done = box.kubectl("exec", "away", "--", "true", check=False)
         assert "no process runs there, so no command can run in it" in done.stderr
+        box.windlass("delete", "pod", "away")
+        box.windlass("delete", "node", far)
 
     def test_client_of_spdy_is_told_what_to_use(self, box: Box) -> None:
         box_environment = {**box.environment, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false"}
@@ -311,6 +313,31 @@ def test_top_shows_what_pods_and_the_node_use(box: Box) -> None:
     (node,) = box.kubectl("top", "nodes", "-l", "windlass.dev/box=true", "--no-headers").stdout.splitlines()
     assert int(node.split()[1].removesuffix("m")) > 0
     box.windlass("delete", "pod", "burner")
+
+
+class TestDebug:
+    def test_copy_of_a_pod_runs_the_given_command(self, box: Box) -> None:
+        command = (
+            "debug",
+            "p",
+            "--copy-to",
+            "copied",
+            "--container",
+            "main",
+            "--image",
+            "x",
+            "--",
+            "echo",
+            "hi",
+        )
+        box.kubectl(*command)
+        log = ("kubectl", "logs", "copied")
+        box.wait_for("it has run", lambda: "hi" in box.run(log, check=False).stdout, 60)
+
+    def test_ephemeral_container_is_refused_with_what_to_do_instead(self, box: Box) -> None:
+        refused = box.kubectl("debug", "p", "--image", "x", "--", "true", check=False)
+        assert refused.returncode == 1
+        assert "kubectl exec -it POD -- sh" in refused.stderr
 
 
 class TestWindlassExec:

@@ -434,6 +434,7 @@ DEFAULT = "kubectl.kubernetes.io/default-container"
     ("what", "instead"),
     [
         ("proxy", "kubectl port-forward"),
+        ("ephemeralcontainers", "kubectl debug POD --copy-to NAME"),
         ("nosuch", "the server could not find the requested resource"),
     ],
 )

@@ -79,7 +79,8 @@ def unknown_resource() -> StatusError:
 
 _INSTEAD = {
     "proxy": "use kubectl port-forward POD PORT",
-    "ephemeralcontainers": "its pods are processes of this machine, which any debugger here can look into",
+    "ephemeralcontainers": "run the tool in the container (kubectl exec -it POD -- sh), "
+    "which has the programs of this machine, or in a copy of the pod (kubectl debug POD --copy-to NAME)",
 }
 
 
