@@ -26,7 +26,7 @@ def kinds_of(crd: Mapping[str, Any]) -> list[Resource]:
     return [replace(resource, definition=None) for resource in resources_of(crd)]
 
 
-class CustomKinds:
+class FollowedKinds:
     """Kinds that a server's CustomResourceDefinitions declare now."""
 
     def __init__(self, informers: Informers) -> None:

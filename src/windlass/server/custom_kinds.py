@@ -72,8 +72,9 @@ class CustomKinds:
             before, self._kinds = self._kinds, {}
             for entry in self._store.select(_TABLE):
                 known = before.get(entry.key)
-                fresh = known is None or known[0] != entry.rv
-                self._kinds[entry.key] = (entry.rv, _resources(entry.data)) if fresh else known
+                if known is None or known[0] != entry.rv:
+                    known = entry.rv, _resources(entry.data)
+                self._kinds[entry.key] = known
             custom = [resource for _, found in self._kinds.values() for resource in found]
             self._served = ServedKinds(custom) if custom else BUILT_IN_ONLY
             self._position = position

@@ -131,7 +131,7 @@ def test_mistakes_in_a_declared_rule_are_named() -> None:
         ((name, why),) = faults({MIN_MEMBER: text})
         assert name == MIN_MEMBER
         assert "is not a path: write it as .spec.workers" in why
-    with pytest.raises(paths.PathError, match=r"annotation windlass\.dev/queue-path"):
+    with pytest.raises(paths.OwnerPathError, match=r"annotation windlass\.dev/queue-path"):
         declared({QUEUE: "team"})
 
 

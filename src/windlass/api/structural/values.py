@@ -17,7 +17,7 @@ NO_PATH = "<nil>"
 _RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
-class Outcome:
+class ValueChecks:
     """Errors of one value, and the number of checks that it passed."""
 
     __slots__ = ("errors", "passed")
@@ -26,7 +26,7 @@ class Outcome:
         self.errors: list[FieldError] = []
         self.passed = 0
 
-    def merge(self, other: Outcome) -> None:
+    def merge(self, other: ValueChecks) -> None:
         self.errors += other.errors
         self.passed += other.passed
 
@@ -54,9 +54,9 @@ def validate(schema: Schema, value: Any, path: str = "", old: Any = UNKNOWN) -> 
     return check(schema, value, path, old).errors
 
 
-def check(schema: Schema, value: Any, path: str, old: Any = UNKNOWN) -> Outcome:
+def check(schema: Schema, value: Any, path: str, old: Any = UNKNOWN) -> ValueChecks:
     """Return the outcome of all checks of one value."""
-    out = Outcome()
+    out = ValueChecks()
     if old is not UNKNOWN and old == value and type(old) is type(value):
         out.passed += 1
         return out
@@ -101,7 +101,7 @@ def _format(schema: Schema, kinds: Sequence[str]) -> str:
     return formats.effective(kinds[0] if len(kinds) == 1 else "", name) if name else ""
 
 
-def _type(schema: Schema, kinds: Sequence[str], value: Any, path: str, out: Outcome) -> bool:
+def _type(schema: Schema, kinds: Sequence[str], value: Any, path: str, out: ValueChecks) -> bool:
     if value is None:
         if kinds and "null" not in kinds and not schema.get("nullable"):
             _wrong_type(path, ",".join(kinds), "null", out)
@@ -124,12 +124,12 @@ def _type(schema: Schema, kinds: Sequence[str], value: Any, path: str, out: Outc
     return fits
 
 
-def _wrong_type(path: str, wanted: str, found: str, out: Outcome) -> None:
+def _wrong_type(path: str, wanted: str, found: str, out: ValueChecks) -> None:
     why = f'{path} in body must be of type {wanted}: "{found}"'
     out.errors.append(invalid(path, found, why, "FieldValueTypeInvalid"))
 
 
-def _combined(schema: Schema, value: Any, path: str, out: Outcome) -> None:
+def _combined(schema: Schema, value: Any, path: str, out: ValueChecks) -> None:
     if schema.get("anyOf"):
         _any_of(schema["anyOf"], value, path, out)
     if schema.get("oneOf"):
@@ -146,8 +146,8 @@ def _combined(schema: Schema, value: Any, path: str, out: Outcome) -> None:
         out.fail("", "", f'"{path}" must not validate the schema (not)')
 
 
-def _any_of(choices: Iterable[Schema], value: Any, path: str, out: Outcome) -> None:
-    best: Outcome | None = None
+def _any_of(choices: Iterable[Schema], value: Any, path: str, out: ValueChecks) -> None:
+    best: ValueChecks | None = None
     for inner in choices:
         outcome = check(inner, value, path)
         if not outcome.errors:
@@ -160,9 +160,9 @@ def _any_of(choices: Iterable[Schema], value: Any, path: str, out: Outcome) -> N
         out.merge(best)
 
 
-def _one_of(choices: Iterable[Schema], value: Any, path: str, out: Outcome) -> None:
+def _one_of(choices: Iterable[Schema], value: Any, path: str, out: ValueChecks) -> None:
     valid = 0
-    best: Outcome | None = None
+    best: ValueChecks | None = None
     for inner in choices:
         outcome = check(inner, value, path)
         if not outcome.errors:
@@ -178,7 +178,7 @@ def _one_of(choices: Iterable[Schema], value: Any, path: str, out: Outcome) -> N
         out.merge(best)
 
 
-def _string(schema: Schema, value: str, path: str, out: Outcome) -> None:
+def _string(schema: Schema, value: str, path: str, out: ValueChecks) -> None:
     longest, shortest, pattern = (schema.get(name) for name in ("maxLength", "minLength", "pattern"))
     if longest is not None and len(value) > longest:
         why = f"Too long: may not be more than {longest} bytes"
@@ -200,7 +200,7 @@ def _matches(pattern: str, value: str) -> bool:
         return False
 
 
-def _number(schema: Schema, value: int | float, path: str, out: Outcome) -> None:
+def _number(schema: Schema, value: int | float, path: str, out: ValueChecks) -> None:
     kinds = _kinds(schema)
     name = _format(schema, kinds)
     low, high = _RANGES.get(name or "int64", _RANGES["int64"])
@@ -227,7 +227,7 @@ def _plain(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else str(number)
 
 
-def _list(schema: Schema, value: list[Any], path: str, out: Outcome) -> None:
+def _list(schema: Schema, value: list[Any], path: str, out: ValueChecks) -> None:
     items = schema.get("items")
     if isinstance(items, Mapping):
         for index, item in enumerate(value):
@@ -239,12 +239,12 @@ def _list(schema: Schema, value: list[Any], path: str, out: Outcome) -> None:
         out.fail(path, len(value), f"{path} in body should have at least {least} items")
 
 
-def _too_many(path: str, number: int, most: int, out: Outcome) -> None:
+def _too_many(path: str, number: int, most: int, out: ValueChecks) -> None:
     why = f"Too many: {number}: must have at most {most} items"
     out.errors.append(FieldError(path.removeprefix("."), why, "FieldValueTooMany"))
 
 
-def _enum(schema: Schema, value: Any, path: str, out: Outcome) -> None:
+def _enum(schema: Schema, value: Any, path: str, out: ValueChecks) -> None:
     choices = schema.get("enum")
     if not choices or any(value == choice and _found(value)[0] == _found(choice)[0] for choice in choices):
         return
@@ -256,7 +256,7 @@ def _enum(schema: Schema, value: Any, path: str, out: Outcome) -> None:
     out.errors.append(FieldError(path.removeprefix("."), why, "FieldValueNotSupported"))
 
 
-def _object(schema: Schema, value: Mapping[str, Any], path: str, out: Outcome, old: Any) -> None:
+def _object(schema: Schema, value: Mapping[str, Any], path: str, out: ValueChecks, old: Any) -> None:
     least, most = schema.get("minProperties"), schema.get("maxProperties")
     if least is not None and len(value) < least:
         out.fail(path, len(value), f"{path} in body should have at least {least} properties")

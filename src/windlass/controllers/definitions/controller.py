@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.api.structural.definition import resources_of
 from windlass.client.client import Client
-from windlass.controllers.custom_kinds import CustomKinds, kinds_of
+from windlass.controllers.custom_kinds import FollowedKinds, kinds_of
 from windlass.controllers.definitions.reconcile import DefinitionSnapshot, Instance, reconcile
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.runner import Informers, WatchedCollection
@@ -36,7 +36,7 @@ class DefinitionController:
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._kinds = CustomKinds(informers)
+        self._kinds = FollowedKinds(informers)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (WatchedCollection(self._kinds.informer, self._group),)

@@ -8,7 +8,7 @@ from windlass.api.resources import Resource
 from windlass.api.views import OwnerReference
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.custom_kinds import CustomKinds, kinds_of
+from windlass.controllers.custom_kinds import FollowedKinds, kinds_of
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.garbage.graph import COLLECTED, Graph, Item, ItemDecoder
 from windlass.controllers.garbage.reconcile import OwnersSnapshot, reconcile
@@ -28,7 +28,7 @@ class GarbageController:
             informer.add_handler(self.graph.add, self.graph.update, self.graph.remove)
             self._informers.append(informer)
         self._source = informers
-        self._kinds = CustomKinds(informers)
+        self._kinds = FollowedKinds(informers)
         self._follow: Callable[[WatchedCollection], None] = lambda _: None
         self._custom: dict[Resource, Informer[Item]] = {}
 

@@ -10,7 +10,7 @@ from windlass.api.resources import ALIASES, ALL, EVENTS_V1, NAMESPACES, Resource
 from windlass.api.views import Namespace, decode_namespace
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.custom_kinds import CustomKinds
+from windlass.controllers.custom_kinds import FollowedKinds
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.namespace.reconcile import Content, NamespaceSnapshot, reconcile
 from windlass.controllers.runner import Informers, WatchedCollection
@@ -39,7 +39,7 @@ class NamespaceController:
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._kinds = CustomKinds(informers)
+        self._kinds = FollowedKinds(informers)
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
 
     def watches(self) -> Iterable[WatchedCollection]:

@@ -66,7 +66,7 @@ class OwnerReader:
         for found in self._definitions.items.values():
             try:
                 rule = declared(found.metadata.annotations or {})
-            except paths.PathError as error:
+            except paths.OwnerPathError as error:
                 problems.append(f"CustomResourceDefinition {found.metadata.name}: {error}")
                 continue
             if rule is not None:

@@ -60,17 +60,17 @@ def _read(pod: Json, owner: Json, rule: OwnerRule) -> OwnerGroup:
         least = rule.minimum(owner)
         if least is None:
             problems.append(f"{rule.source} has no value: minMember is 1")
-    except paths.PathError as error:
+    except paths.OwnerPathError as error:
         problems.append(f"{error}: minMember is 1")
     for name, path in (("priority", rule.priority), ("queue", rule.queue)):
         try:
             words[name] = paths.word(owner, path) if path else ""
-        except paths.PathError as error:
+        except paths.OwnerPathError as error:
             problems.append(f"{error}: it is ignored")
     if rule.tier:
         try:
             tier = paths.total(owner, rule.tier)
-        except paths.PathError as error:
+        except paths.OwnerPathError as error:
             problems.append(f"{error}: it is ignored")
     labels = (pod.get("metadata") or {}).get("labels") or {}
     return OwnerGroup(

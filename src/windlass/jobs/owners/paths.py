@@ -10,20 +10,20 @@ _PATH = re.compile(r"(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)+")
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)(\[\*\])?")
 
 
-class PathError(ValueError):
+class OwnerPathError(ValueError):
     """The text is not a path, or the owner has something else there."""
 
 
 def check(text: str) -> None:
-    """Raise :class:`PathError` unless ``text`` is a path."""
+    """Raise :class:`OwnerPathError` unless ``text`` is a path."""
     if not _PATH.fullmatch(text):
-        raise PathError(
+        raise OwnerPathError(
             f"{text!r} is not a path: write it as .spec.workers, or as .spec.groups[*].replicas for each item"
         )
 
 
 def check_sum(text: str) -> None:
-    """Raise :class:`PathError` unless ``text`` is a sum of paths and whole numbers."""
+    """Raise :class:`OwnerPathError` unless ``text`` is a sum of paths and whole numbers."""
     for term in text.split("+"):
         if not term.strip().isdecimal():
             check(term.strip())
@@ -52,7 +52,7 @@ def _step(value: Any, name: str, *, every: bool) -> Iterator[Any]:
 def total(obj: Any, text: str) -> int | None:
     """Return the sum of a text such as ``1 + .spec.workers``; ``None`` if a path has no value.
 
-    Raises :class:`PathError` if a value is not a whole number of at least 0.
+    Raises :class:`OwnerPathError` if a value is not a whole number of at least 0.
     """
     result = 0
     for part in text.split("+"):
@@ -65,18 +65,18 @@ def total(obj: Any, text: str) -> int | None:
             return None
         for value in found:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise PathError(f"{term} is {value!r}, not a whole number of at least 0")
+                raise OwnerPathError(f"{term} is {value!r}, not a whole number of at least 0")
             result += value
     return result
 
 
 def word(obj: Any, text: str) -> str:
-    """Return the text at a path; empty if there is none. Raises :class:`PathError` for other values."""
+    """Return the text at a path; empty if there is none. Raises :class:`OwnerPathError` for other values."""
     found = values(obj, text)
     if not found:
         return ""
     if not isinstance(found[0], str):
-        raise PathError(f"{text} is {found[0]!r}, not a text")
+        raise OwnerPathError(f"{text} is {found[0]!r}, not a text")
     return found[0]
 
 

@@ -79,12 +79,12 @@ LOOSE = OwnerRule()
 def declared(annotations: Mapping[str, str]) -> OwnerRule | None:
     """Return the rule that a CustomResourceDefinition declares; ``None`` if it declares none.
 
-    Raises :class:`~windlass.jobs.owners.paths.PathError`.
+    Raises :class:`~windlass.jobs.owners.paths.OwnerPathError`.
     """
     problems = faults(annotations)
     if problems:
         name, why = problems[0]
-        raise paths.PathError(f"annotation {name}: {why}")
+        raise paths.OwnerPathError(f"annotation {name}: {why}")
     if not any(name in annotations for name in DECLARATIONS):
         return None
     least = annotations.get(MIN_MEMBER, "")
@@ -104,6 +104,6 @@ def faults(annotations: Mapping[str, str]) -> list[tuple[str, str]]:
         if name in annotations:
             try:
                 (paths.check_sum if name == MIN_MEMBER else paths.check)(annotations[name])
-            except paths.PathError as error:
+            except paths.OwnerPathError as error:
                 found.append((name, str(error)))
     return found
