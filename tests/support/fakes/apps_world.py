@@ -50,6 +50,8 @@ class AppsWorld:
     def __init__(self, *objects: tuple[Resource, Json], nodes: int = 0) -> None:
         self.api = FakeApi(FakeClock())
         self.words = Words()
+        self.due: float | None = None
+        """Delay that the last reconciliation asked for."""
         self._incarnation = 0
         self.restart()
         for number in range(nodes):
@@ -111,7 +113,6 @@ class AppsWorld:
                 self.words.event(event.about, event.type, event.reason, event.message)
             if hasattr(controller, "note_failures"):
                 controller.note_failures(key, outcome.failures)
-            self.failures = outcome.failures
             self.due = effects.requeue_after
             return bool(effects.stages)
 
