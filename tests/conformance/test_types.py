@@ -131,7 +131,11 @@ OTHER_BODIES = [
         "persistentvolumeclaims",
         {
             "metadata": {"name": "x"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": "",  # only the embedded server has a default class
+            },
         },
     ),
     ("persistentvolumeclaims", {"metadata": {"name": "x"}, "spec": {}}),
@@ -598,7 +602,13 @@ SHOWN: list[tuple[str, dict[str, Any]]] = [
     ("/api/v1/namespaces/{ns}/serviceaccounts", {}),
     (
         "/api/v1/namespaces/{ns}/persistentvolumeclaims",
-        {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+        {
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Gi"}},
+                "storageClassName": "",
+            }
+        },
     ),
     (
         "/api/v1/namespaces/{ns}/endpoints",
