@@ -146,4 +146,4 @@ def test_owner_that_may_not_be_read_groups_with_the_minimum_of_one() -> None:
     assert world.picture[0][0][1] == 1
     (event,) = effects.events
     assert event.reason == "GroupedByDefault"
-    assert "add conformance.example.com to grouping.apiGroups of the chart" in event.message
+    assert "add trainings.conformance.example.com to grouping.owners of the chart" in event.message

@@ -114,7 +114,7 @@ class OwnerReader:
         except StatusError as error:
             if error.code != 403:
                 raise
-            return stub, f"{name} cannot be read: add {resource.group} to grouping.apiGroups of the chart"
+            return stub, f"{name} cannot be read: add {resource.qualified} to grouping.owners of the chart"
         if owner is None or owner["metadata"].get("uid") != reference["uid"]:
             return stub, ""
         owner.setdefault("apiVersion", reference["apiVersion"])
