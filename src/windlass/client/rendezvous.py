@@ -54,7 +54,7 @@ async def announce_once(
 ) -> AnnouncementResult:
     """Read the state of the rendezvous, and write what ``world`` changes in it.
 
-    Raises ``OSError`` if the store is lost, ``StateError`` if its state cannot be read. A
+    Raises ``OSError`` if the store is lost, ``RendezvousStateError`` if its state cannot be read. A
     write that loses against an agent counts as no write: try again.
     """
     key = torch_store.state_key(rendezvous.run_id)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from windlass.jobs.rendezvous.state import (
     RendezvousNode,
     RendezvousState,
-    StateError,
+    RendezvousStateError,
     address_field_of,
     decode_state,
     encode_state,
@@ -88,7 +88,7 @@ def test_other_pickles_run_nothing_and_are_refused() -> None:
             return (os.system, ("touch /tmp/never",))
 
     for data in (pickle.dumps(Hostile()), pickle.dumps({"round": 1}), b"", b"\x80\x04N", RECORDED[:-9]):
-        with pytest.raises(StateError):
+        with pytest.raises(RendezvousStateError):
             decode_state(data)
 
 

@@ -18,7 +18,7 @@ from windlass.client.informers import Informer
 from windlass.client.rendezvous import announce_once, rendezvous_of, world_of
 from windlass.controllers.effects import NOTHING, Effects, EmitEvent, pod_reference
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.jobs.rendezvous.state import StateError
+from windlass.jobs.rendezvous.state import RendezvousStateError
 
 POLL_SECONDS = 0.25
 """Interval between looks while a round forms."""
@@ -64,7 +64,7 @@ class RendezvousController:
             return Effects(requeue_after=RETRY_SECONDS)
         try:
             result = await announce_once(store, rendezvous, world)
-        except StateError as error:
+        except RendezvousStateError as error:
             message = f"the rendezvous is not told its world: {error}"
             event = EmitEvent(pod_reference(pod), "Warning", "RendezvousUnreadable", message, lasting=True)
             return Effects(events=(event,), requeue_after=RETRY_SECONDS)

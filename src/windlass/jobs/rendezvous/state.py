@@ -23,7 +23,7 @@ MAX_BYTES = 16 * 1024 * 1024
 """Maximum size of a state."""
 
 
-class StateError(ValueError):
+class RendezvousStateError(ValueError):
     """Value that is not a rendezvous state."""
 
 
@@ -88,22 +88,24 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         found = _ALLOWED.get((module_name, global_name))
         if found is None:
-            raise StateError(f"class {module_name}.{global_name} does not belong to a rendezvous state")
+            raise RendezvousStateError(
+                f"class {module_name}.{global_name} does not belong to a rendezvous state"
+            )
         return found
 
 
 def decode_state(data: bytes) -> RendezvousState:
-    """Read a pickled state. Raises :class:`StateError`."""
+    """Read a pickled state. Raises :class:`RendezvousStateError`."""
     if len(data) > MAX_BYTES:
-        raise StateError(f"the state has {len(data)} bytes, more than {MAX_BYTES}")
+        raise RendezvousStateError(f"the state has {len(data)} bytes, more than {MAX_BYTES}")
     try:
         found = _Unpickler(io.BytesIO(data)).load()
-    except StateError:
+    except RendezvousStateError:
         raise
     except Exception as error:  # a pickle may raise anything
-        raise StateError(f"the state cannot be read: {error}") from error
+        raise RendezvousStateError(f"the state cannot be read: {error}") from error
     if not isinstance(found, _State):
-        raise StateError("the value is not a rendezvous state")
+        raise RendezvousStateError("the value is not a rendezvous state")
     fields = dict(vars(found))
     try:
         return RendezvousState(
@@ -116,7 +118,7 @@ def decode_state(data: bytes) -> RendezvousState:
             others={name: _plain(value) for name, value in fields.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StateError(f"the state lacks a field: {error}") from error
+        raise RendezvousStateError(f"the state lacks a field: {error}") from error
 
 
 def _node(read: Any) -> RendezvousNode:
@@ -187,7 +189,7 @@ class _Writer:
     def value(self, value: Any) -> bytes:
         write = self._kinds.get(type(value))
         if write is None:
-            raise StateError(f"a value of type {type(value).__name__} cannot be written")
+            raise RendezvousStateError(f"a value of type {type(value).__name__} cannot be written")
         return write(value)
 
     def _global(self, module: str, name: str) -> bytes:

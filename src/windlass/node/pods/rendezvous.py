@@ -18,7 +18,7 @@ from windlass.api import annotations as names
 from windlass.client import torch_store
 from windlass.client.rendezvous import Rendezvous, announce_once, world_of
 from windlass.client.torch_store import TorchStore
-from windlass.jobs.rendezvous.state import StateError
+from windlass.jobs.rendezvous.state import RendezvousStateError
 from windlass.kits.clock import Clock
 from windlass.node.sandbox.pod_network import Network
 
@@ -59,7 +59,7 @@ class RendezvousAnnouncer:
                     store = await torch_store.connect(self._dial)
                     pause = CONNECT_SECONDS
                     await self._follow(store)
-            except StateError as error:
+            except RendezvousStateError as error:
                 self._report(str(error))
             except (OSError, ValueError) as error:
                 _log.debug("rendezvous of %s: %s", self._name, error)
