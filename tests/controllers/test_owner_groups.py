@@ -147,3 +147,14 @@ def test_owner_that_may_not_be_read_groups_with_the_minimum_of_one() -> None:
     (event,) = effects.events
     assert event.reason == "GroupedByDefault"
     assert "add trainings.conformance.example.com to grouping.owners of the chart" in event.message
+
+
+def test_pods_wait_until_the_declared_rules_are_known() -> None:
+    world = World()
+    definitions = world.controller._owners._definitions
+    definitions._synced.clear()
+    assert world.step("pod:default/t-0").requeue_after == 0.2
+    assert world.picture == ([], [None] * 3)
+    world.api.clock.jump(11)  # without the right to read definitions
+    world.settle()
+    assert len(world.picture[0]) == 1

@@ -41,6 +41,8 @@ from windlass.kits.clock import Clock
 from windlass.model.groups.podgroups import IMPLICIT, group_key, kind_prefix
 
 Json = dict[str, Any]
+NOT_READY_SECONDS = 0.2
+"""Interval (seconds) between two looks whether the declared rules are known."""
 
 
 class PodGroupController:
@@ -93,12 +95,15 @@ class PodGroupController:
         cached = self._pods.items.get(object_key)
         if cached is None:
             return NOTHING
+        by_owner = self._decided_by_owner(cached)
+        if by_owner and not self._owners.ready:
+            return Effects(requeue_after=NOT_READY_SECONDS)
         pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
         if pod is None:
             return NOTHING
         found = self._namespaces.items.get(namespace)
         queue = found.annotations.get(names.QUEUE_NAME_VOLCANO, "") if found is not None else ""
-        owned = await self._group_of(pod) if self._decided_by_owner(cached) else None
+        owned = await self._group_of(pod) if by_owner else None
         group = self._groups.items.get(f"{namespace}/{group_name(pod, owned)}")
         size = group.min_member if group is not None else 0
         return reconcile(pod, PodGroupSnapshot(group is not None, queue, owned, size))

@@ -22,6 +22,8 @@ Json = dict[str, Any]
 MAX_OWNERS = 8
 FRESH_SECONDS = 1.0
 """Time (seconds) for which an owner that was read is used again: a gang's pods come together."""
+READY_SECONDS = 10.0
+"""Maximum time (seconds) to wait for the declarations: without the right to read them, they never come."""
 _REMEMBERED = 512
 
 
@@ -57,7 +59,18 @@ class OwnerReader:
         self._definitions: Informer[Declaration] = informers.informer(
             CUSTOM_RESOURCE_DEFINITIONS, decode=Declaration, later=True
         )
+        self._asked_at: float | None = None
         self._read: OrderedDict[str, tuple[float, Json]] = OrderedDict()
+
+    @property
+    def ready(self) -> bool:
+        """Return whether the declarations are known, or have not come for :data:`READY_SECONDS`."""
+        if self._definitions.synced or self._clock is None:
+            return True
+        now = self._clock.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+        return now - self._asked_at >= READY_SECONDS
 
     def rules(self) -> tuple[dict[tuple[str, str], OwnerRule], list[str]]:
         """Return the declared rules by (group, kind), and what cannot be read in them."""
