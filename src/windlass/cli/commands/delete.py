@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -118,12 +119,23 @@ def _named(invocation: Invocation, what: tuple[str, ...], selector: str, everyth
                 yield resource, item["metadata"].get("namespace"), item["metadata"]["name"]
 
 
+def _present(invocation: Invocation, item: _Item) -> dict[str, Any] | None:
+    """Return an object; ``None`` if it is gone, or its kind with it."""
+    resource, namespace, name = item
+    try:
+        return invocation.client.find(resource, name, namespace)
+    except StatusError as error:
+        if error.code != 404:
+            raise
+        return None
+
+
 def _until_gone(invocation: Invocation, deleted: list[tuple[_Item, str]]) -> None:
     """Wait until these objects are gone. A new object of the same name is ignored."""
     for (resource, namespace, name), uid in deleted:
         pause = 0.01
         while True:
-            current = invocation.client.find(resource, name, namespace)
+            current = _present(invocation, (resource, namespace, name))
             if current is None or (uid and current["metadata"].get("uid") != uid):
                 break
             invocation.clock.pause(pause)
