@@ -36,28 +36,16 @@ class RemoteCommand:
         tty: bool = False,
     ) -> None:
         from websockets.exceptions import InvalidStatus
-        from websockets.sync.client import connect
 
         chosen = {"container": container} if container else {}
         query: list[tuple[str, str]] = [("command", word) for word in command]
         query += [("stdin", str(stdin).lower()), ("stdout", "true"), ("stderr", str(not tty).lower())]
         query += [("tty", str(tty).lower()), *chosen.items()]
-        sock, headers = client.open_socket()
         path = client.connection.path_prefix + PODS.path(namespace, pod, "exec")
         try:
-            self._socket: Any = connect(
-                f"ws://{client.connection.host_header}{path}?{urlencode(query)}",
-                sock=sock,
-                subprotocols=list(PROTOCOLS),  # type: ignore[arg-type]
-                additional_headers=headers,
-                user_agent_header=None,
-                compression=None,
-                max_size=_MAX_MESSAGE_BYTES,
-                proxy=None,
-            )
+            self._socket = _open(client, f"ws://{client.connection.host_header}{path}?{urlencode(query)}")
         except InvalidStatus as error:
-            sock.close()
-            raise _refusal(error.response.status_code, bytes(error.response.body)) from None
+            raise _refusal(error.response.status_code, bytes(error.response.body or b"")) from None
         self._lock = threading.Lock()
         self.code = _NO_CODE
         self.message = "the connection ended before the command"
@@ -102,6 +90,28 @@ class RemoteCommand:
                 self._socket.send(message)
         except ConnectionClosed:
             return
+
+
+def _open(client: BlockingClient, address: str) -> Any:
+    """Return a WebSocket. Raises ``InvalidStatus`` and :class:`Unreachable`."""
+    from websockets.sync.client import connect, unix_connect
+
+    options: dict[str, Any] = {
+        "subprotocols": list(PROTOCOLS),
+        "user_agent_header": None,
+        "compression": None,
+        "max_size": _MAX_MESSAGE_BYTES,
+    }
+    sock, headers = client.open_socket()
+    try:
+        if client.connection.unix_socket:
+            sock.close()  # the package sets options of TCP on a socket that it is given
+            path = client.connection.unix_socket
+            return unix_connect(path, address, additional_headers=headers, **options)
+        return connect(address, sock=sock, additional_headers=headers, proxy=None, **options)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _refusal(code: int, body: bytes) -> StatusError:
