@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.jobs.attempt_records import ledger_text, read_ledger, read_report, report_text
 from windlass.jobs.attempts import (
     MAX_ATTEMPTS,
     Attempt,
@@ -19,10 +20,6 @@ from windlass.jobs.attempts import (
     JobOutcome,
     advance,
     best_interval,
-    ledger_text,
-    read_ledger,
-    read_report,
-    report_text,
 )
 
 

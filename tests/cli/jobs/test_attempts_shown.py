@@ -7,7 +7,8 @@ from typing import Any
 
 from windlass.cli.jobs import attempts
 from windlass.cli.jobs.jobs import Job
-from windlass.jobs.attempts import Attempt, AttemptLedger, ledger_text
+from windlass.jobs.attempt_records import ledger_text
+from windlass.jobs.attempts import Attempt, AttemptLedger
 
 NOW = 1_000_000.0
 LEDGER = AttemptLedger(

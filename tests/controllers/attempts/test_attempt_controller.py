@@ -15,7 +15,8 @@ from windlass.api.resources import PODS, PYTORCH_JOBS
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
 from windlass.controllers.effects import Effects
-from windlass.jobs.attempts import AttemptLedger, read_ledger
+from windlass.jobs.attempt_records import read_ledger
+from windlass.jobs.attempts import AttemptLedger
 from windlass.kits.timestamps import rfc3339
 
 KEY = "default/train"

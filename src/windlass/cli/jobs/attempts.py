@@ -9,7 +9,8 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.text import plural
-from windlass.jobs.attempts import Attempt, AttemptLedger, best_interval, read_ledger
+from windlass.jobs.attempt_records import read_ledger
+from windlass.jobs.attempts import Attempt, AttemptLedger, best_interval
 from windlass.jobs.members import LossCause
 from windlass.kits.timestamps import age, rfc3339
 

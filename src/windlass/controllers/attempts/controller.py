@@ -18,14 +18,8 @@ from windlass.controllers.attempts.kinds import AttemptKind
 from windlass.controllers.effects import NOTHING, Effects, Patch, controller_of
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.jobs.attempts import (
-    AttemptPod,
-    JobObservation,
-    advance,
-    ledger_text,
-    read_ledger,
-    read_report,
-)
+from windlass.jobs.attempt_records import ledger_text, read_ledger, read_report
+from windlass.jobs.attempts import AttemptPod, JobObservation, advance
 from windlass.jobs.members import DISRUPTION_REASONS
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339

@@ -20,7 +20,8 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
-from windlass.jobs.attempts import CheckpointReport, report_text
+from windlass.jobs.attempt_records import report_text
+from windlass.jobs.attempts import CheckpointReport
 from windlass.kits.clock import Clock
 
 HOOK = "checkpoint"
