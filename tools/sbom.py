@@ -29,6 +29,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 LOCK = ROOT / "requirements.lock"
 SBOM = ROOT / "sbom.cdx.json"
 LICENCES = {
+    "cloudpickle": "BSD-3-Clause",
     "google-re2": "BSD-3-Clause",
     "nvidia-ml-py": "BSD-3-Clause",
     "protobuf": "BSD-3-Clause",

@@ -118,7 +118,10 @@ def _observe(
     if job.run.suspend:
         return LifecycleTrigger.SUSPENDED, replace(state, started=0.0)
     if state.phase is JobPhase.SUSPENDED:
-        return LifecycleTrigger.RESUMED, state
+        stopped = frozenset(
+            pod.uid for pod in _lost(job, pods)
+        )  # lost by the suspension, which is no restart
+        return LifecycleTrigger.RESUMED, replace(state, restarts=replace(state.restarts, counted=stopped))
     if has_succeeded(job, pods):
         return LifecycleTrigger.SUCCEEDED, state
     if _deadline_passed(job, state, now):

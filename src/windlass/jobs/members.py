@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from windlass.api import annotations as names
-from windlass.api.views import Pod
+
+if TYPE_CHECKING:
+    from windlass.api.views import Pod
 
 DISRUPTION_REASONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown"})
 """Reasons of a pod's status that are not the program's fault."""

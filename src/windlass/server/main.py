@@ -122,16 +122,8 @@ async def running(
 
         store.on_failure = fail
         tokens = PodTokens(pki.read_token(state), clock)
-        api = ApiServer(
-            store,
-            clock=clock,
-            rng=rng,
-            logs=logs,
-            streams=streams,
-            options=config.options,
-            control=state.control_socket,
-            tokens=tokens,
-        )
+        sources = {"logs": logs, "streams": streams, "control": state.control_socket}
+        api = ApiServer(store, clock=clock, rng=rng, options=config.options, tokens=tokens, **sources)
         await bootstrap(api)
         listeners = ApiListeners(api, Authenticator(pki.read_token(state), tokens))
         tls = tls_context(state)

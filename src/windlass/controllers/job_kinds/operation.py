@@ -30,7 +30,7 @@ AUTO = "auto"
 log = logs.get("controllers")
 
 
-class Runner(Protocol):
+class FamilyRunner(Protocol):
     """One reconciler at work."""
 
     async def run(self) -> None: ...
@@ -70,7 +70,7 @@ class JobKindOperation:
         client: Client,
         context: FamilyContext,
         clock: Clock,
-        start: Callable[[Reconciler], Runner],
+        start: Callable[[Reconciler], FamilyRunner],
         *,
         setting: Collection[str] = (AUTO,),
         families: tuple[KindFamily, ...] = FAMILIES,
@@ -82,8 +82,8 @@ class JobKindOperation:
         self._changed = asyncio.Event()
         self._operators.add_handler(self._wake, lambda old, new: self._wake(new), self._wake)
         self._served: frozenset[Resource] = frozenset()
-        self._running: dict[str, tuple[list[Runner], list[asyncio.Task[None]]]] = {}
-        self._made: dict[str, list[Runner]] = {}
+        self._running: dict[str, tuple[list[FamilyRunner], list[asyncio.Task[None]]]] = {}
+        self._made: dict[str, list[FamilyRunner]] = {}
         self.reasons: Mapping[str, str] = {}
         """Family → why Windlass does not operate it; ``""``: it does."""
 
@@ -91,7 +91,7 @@ class JobKindOperation:
         self._changed.set()
 
     @property
-    def running(self) -> list[Runner]:
+    def running(self) -> list[FamilyRunner]:
         return [runner for runners, _ in self._running.values() for runner in runners]
 
     async def run(self) -> None:
