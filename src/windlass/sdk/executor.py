@@ -211,6 +211,7 @@ class _Submission(Generic[T]):
             "gpus": options.get("gpus", 0),
             "nodes": options.get("nodes", 1),
             "cpus": str(options.get("cpus", "")),
+            "elastic": "",
             "environment": tuple(f"{key}={value}" for key, value in options.get("env", {}).items()),
             "name": options.get("name") or f"{base}-{chance.name_suffix(chance.system())}",
         }
