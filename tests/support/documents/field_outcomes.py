@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from field_pods import FieldPods, pods_of
+from memory_admission import Caller, World
+from trainer_cluster import BUILT_IN
 
 from windlass.api import annotations, defaults
-from windlass.api.batch_fields import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
-from windlass.api.resources import ALIASES, BATCH_JOBS, MPI_JOBS, Resource, by_kind
-from windlass.api.validation import validate
+from windlass.api.errors import StatusError
+from windlass.api.resources import (
+    ALIASES,
+    CLUSTER_TRAINING_RUNTIMES,
+    MPI_JOBS,
+    NAMESPACES,
+    QUEUES,
+    TRAINING_RUNTIMES,
+    Resource,
+    by_kind,
+)
 from windlass.api.wire import field_review, yaml_text
 
 FOLDER = Path(__file__).resolve().parents[4] / "shared" / "field" / "manifests"
@@ -30,12 +41,10 @@ EXTRA = (
     "trainer.kubeflow.org/",
     "batch.volcano.sh/",
 )
-RUNTIMES = (
-    "trainer/02-runtime-multi-step.yaml",
-    "trainer/03-runtime-volcano-gang.yaml",
-    "trainer/07-runtime-mpi-sft.yaml",
-)
-"""Files with runtimes that the TrainJobs of the folder name."""
+RUNTIME = "trainer/07-runtime-mpi-sft.yaml"
+"""Runtime of a TrainJob in another file."""
+QUEUES_NAMED = ("test", "test-queue")
+"""Queues that Volcano Jobs name and no file has."""
 Json = dict[str, Any]
 
 
@@ -48,6 +57,7 @@ class FieldObject:
     served: bool = True
     fields: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
     pods: FieldPods | None = None
 
     @property
@@ -56,7 +66,8 @@ class FieldObject:
             return "not served"
         if self.fields:
             return "refused: " + ", ".join(f"`{name}`" for name in self.fields)
-        return "accepted" + "".join(f", warning: unknown field `{name}`" for name in self.unknown)
+        count = len(self.unknown) + len(self.warnings)
+        return "accepted" + (f", {count} warning{'s' if count > 1 else ''}" if count else "")
 
 
 @dataclass
@@ -77,17 +88,13 @@ def manifests() -> list[FieldManifest]:
         pytest.skip("needs ../shared/field/manifests")
     with (FOLDER / "INDEX.tsv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if _counts(row["file"], row["kinds"])]
-    runtimes = [obj for name in RUNTIMES for obj in _documents(name) if "Runtime" in obj["kind"]]
-    for runtime in runtimes:
-        kind = by_kind(runtime["apiVersion"], runtime["kind"])
-        assert kind is not None
-        defaults.apply(kind, runtime)
+    world = _surroundings()
     found = []
     for row in sorted(rows, key=lambda row: row["file"]):
         expected = row["expected"].split(" || ")
         objects = list(_documents(row["file"]))
         assert len(expected) == len(objects), row["file"]
-        judged = [_judge(obj, text, runtimes) for obj, text in zip(objects, expected, strict=True)]
+        judged = [_judge(world, obj, text) for obj, text in zip(objects, expected, strict=True)]
         found.append(
             FieldManifest(
                 row["file"].removesuffix(".yaml"),
@@ -115,39 +122,60 @@ def _documents(name: str) -> Iterator[Json]:
             yield document
 
 
-def _judge(obj: Json, expected: str, runtimes: list[Json]) -> FieldObject:
+def _surroundings() -> World:
+    """Return the admission of an API server with the queues and runtimes that the manifests name."""
+    world = World()
+    for name in QUEUES_NAMED:
+        queue = {"metadata": {"name": name}, "spec": {}, "status": {"state": "Open"}}
+        world.objects.put(QUEUES, queue)
+    runtimes = [*copy.deepcopy(list(BUILT_IN.values())), *_documents(RUNTIME)]
+    for runtime in runtimes:
+        defaults.apply(CLUSTER_TRAINING_RUNTIMES, runtime)
+        world.objects.put(CLUSTER_TRAINING_RUNTIMES, runtime)
+    return world
+
+
+def _judge(world: World, obj: Json, expected: str) -> FieldObject:
     kind = f"{obj['apiVersion']} {obj['kind']}"
-    resource = by_kind(obj["apiVersion"], obj["kind"])
-    if resource is None:
+    shape = by_kind(obj["apiVersion"], obj["kind"])
+    if shape is None:
         return FieldObject(kind, expected, served=False)
-    stored = ALIASES.get(resource, resource)
-    if stored is MPI_JOBS:  # two versions of one stored kind, as `windlass.server.verbs.create` has it
+    resource = ALIASES.get(shape, shape)
+    obj["apiVersion"] = resource.api_version
+    if resource is MPI_JOBS:  # two versions of one stored kind, as `windlass.server.verbs.create` has it
         notes = obj["metadata"].setdefault("annotations", {})
-        notes[annotations.WRITTEN_AS] = resource.version
-    obj["apiVersion"] = stored.api_version
-    resource = stored
+        notes[annotations.WRITTEN_AS] = shape.version
     report = field_review.review(resource, obj)
-    fields = [*report.errors, *(error.field for error in report.invalid)] or _refused(resource, obj)
+    fields = [*report.errors, *(error.field for error in report.invalid)]
     found = FieldObject(kind, expected, True, tuple(fields), tuple(report.unknown))
     if not fields:
-        found.pods = pods_of(resource, obj, runtimes)
+        _admit(world, resource, obj, found)
     return found
 
 
-def _refused(resource: Resource, obj: Json) -> list[str]:
-    """Fill in defaults, as the server does before it validates; return the fields that are wrong."""
+def _admit(world: World, resource: Resource, obj: Json, found: FieldObject) -> None:
+    """Let admission review the object, and derive the pods of an accepted one."""
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
-        return ["metadata.resourceVersion"]  # on creation: `windlass.server.object_meta`
+        found.fields = ("metadata.resourceVersion",)  # on creation: `windlass.server.object_meta`
+        return
     metadata.setdefault("name", f"{metadata.get('generateName', '')}abcde")
-    metadata.setdefault("namespace", "default")
-    defaults.apply(resource, obj)
-    if resource is BATCH_JOBS:
-        metadata["uid"] = "u"
-        template = obj["spec"]["template"]
-        template["metadata"] = dict(template.get("metadata") or {})
-        labels = {JOB_NAME: metadata["name"], OLD_JOB_NAME: metadata["name"]}
-        labels |= {CONTROLLER_UID: "u", OLD_CONTROLLER_UID: "u"}
-        template["metadata"]["labels"] = {**(template["metadata"].get("labels") or {}), **labels}
-        obj["spec"]["selector"] = {"matchLabels": {CONTROLLER_UID: "u"}}
-    return [error.field for error in validate(resource, obj, None)]
+    metadata["uid"] = "u"
+    namespace = metadata.setdefault("namespace", "default") if resource.namespaced else ""
+    if namespace:
+        world.objects.put(NAMESPACES, {"metadata": {"name": namespace}})
+    try:
+        caller = Caller(namespace, metadata["name"])
+        reviewed = world.admission.review("CREATE", resource, obj, None, caller)
+    except StatusError as error:
+        causes = (error.details or {}).get("causes") or [{"field": str(error)}]
+        found.fields = tuple(cause["field"] for cause in causes)
+        return
+    world.objects.put(resource, reviewed.object)
+    runtimes = [
+        {"apiVersion": kind.api_version, "kind": kind.kind, **runtime}
+        for kind in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES)
+        for runtime in world.objects.list(kind)
+    ]
+    found.warnings = list(reviewed.warnings)
+    found.pods = pods_of(resource, reviewed.object, runtimes)

@@ -31,6 +31,10 @@ REFUSED: Mapping[tuple[str, str], tuple[str, str]] = {
         "spec.workerGroupSpecs[0].replicas",
         f"`PLACEHOLDER_NUM_NODES`: {_PLACEHOLDER}",
     ),
+    ("trainer/08-trainjob-slurm-kueue", "TrainJob"): (
+        "spec.runtimeRef",
+        "runtime `torch-slurm` was not published with it. Trainer refuses a TrainJob without its runtime, too",
+    ),
     ("volcano/08-invalid-minavailable", "Job"): (
         "spec.minAvailable",
         "published as invalid: 5 of 4 pods. Volcano refuses it, too",
@@ -45,7 +49,8 @@ REFUSED: Mapping[tuple[str, str], tuple[str, str]] = {
 UNKNOWN: Mapping[tuple[str, str], tuple[str, str]] = {
     ("kubeflow/19-tfjob-churn", "TFJob"): (
         "spec.cleanPodPolicy",
-        "a field of older versions. The training operator drops it, too; `apply --strict` refuses it",
+        "unknown field `spec.cleanPodPolicy`, of older versions. The training operator drops it, too; "
+        "`apply --strict` refuses it",
     ),
 }
 """File and kind of an object with unknown fields → the fields, and the reason."""
@@ -79,10 +84,6 @@ DEVIATIONS: Mapping[tuple[str, str], tuple[tuple[str, ...], str]] = {
         ("without PET_MASTER_ADDR, PET_MASTER_PORT, PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE",),
         "no difference to Trainer: the runtime has `mlPolicy.mpi`, so the launcher gets a host file instead "
         "of torchrun's variables",
-    ),
-    ("trainer/08-trainjob-slurm-kueue", "TrainJob"): (
-        ("no pods: CreationFailed",),
-        "runtime `torch-slurm` is not published with it. The condition names the missing runtime",
     ),
 }
 """File and kind of an object that differs from what its source leads to → the differences, and the reason."""
@@ -120,14 +121,16 @@ not serve.
 
 The manifests come from public repositories: examples of the projects that define these
 kinds, and files of their users. A placeholder in a manifest stays as it is. Each file is
-decoded, defaulted and validated as by the embedded API server, and the controllers
-create its pods. A test repeats this and compares it with this page, and with an index of
-the pods, gangs and environment that the original controllers document. Those
-controllers themselves were not run. Checks against other objects, such as whether a
-queue exists or a quota suffices, are not part of the test.
+decoded, validated and admitted as by the embedded API server, with the namespaces and
+queues that it names, and the controllers create its pods. A test repeats this and
+compares it with this page, and with an index of the pods, gangs and environment that the
+original controllers document. Those controllers themselves were not run.
 
+- **Outcome**: `windlass apply --dry-run -f FILE` prints the warnings, which tell what is
+  filled in or has no effect.
 - **Pods**: number of each role. A role is named as in the manifest.
-- **Gang**: `minMember` of each PodGroup. A dash means that the pods start one by one.
+- **Gang**: `minMember` of each PodGroup that the controller of the kind creates. A dash
+  means none. Annotations may still join the pods ([owner gangs](../guides/owner-gangs.md)).
 - **Deviation**: what differs from the original controller, or why a manifest is not
   accepted. An empty cell means that pods, gang and environment are those of the index.
 - An asterisk marks files in which names or addresses were replaced before the test.
