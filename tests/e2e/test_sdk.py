@@ -18,7 +18,16 @@ import windlass
 from windlass.api.resources import CONFIG_MAPS, VOLCANO_JOBS
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
-from windlass.sdk import Executor, Future, JobDeleted, JobFailed, RemoteTraceback, Target
+from windlass.sdk import (
+    Executor,
+    Future,
+    JobBuilder,
+    JobDeleted,
+    JobFailed,
+    JobHandle,
+    RemoteTraceback,
+    Target,
+)
 
 pytestmark = pytest.mark.timeout(300)
 SECONDS = 120
@@ -137,6 +146,31 @@ def test_as_on_a_cluster_the_call_is_a_config_map_that_ends_with_its_job(box: Bo
         while client.find(CONFIG_MAPS, future.name, "default") is not None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+def test_jobs_of_other_kinds_are_built_followed_and_ended(here: Target) -> None:
+    command = ["sh", "-c", "echo rank $RANK; exit $CODE"]
+    builder = JobBuilder("pytorchjob", command, name="built", nodes=2, env={"CODE": "0"})
+    assert builder.manifest(here)["kind"] == "PyTorchJob"
+    job = builder.submit(here)
+    assert list(job.logs(rank=1)) == ["rank 1"]
+    job.wait(SECONDS)
+    assert repr(JobHandle.of("pytorchjob/built", here)) == "<windlass.JobHandle pytorchjob/built: Completed>"
+
+    failing = JobBuilder("job", ["sh", "-c", "exit 3"]).submit(here)
+    with pytest.raises(JobFailed, match="exit 3"):
+        failing.wait(SECONDS)
+
+    sleeping = JobBuilder("vcjob", ["sleep", "600"]).submit(here)
+    with pytest.raises(TimeoutError, match=f"job {sleeping.name} is "):
+        sleeping.wait(0.0)
+    assert sleeping.cancel() == "is being ended"
+    with pytest.raises(JobFailed, match="terminated"):
+        sleeping.wait(SECONDS)
+    with pytest.raises(JobDeleted, match="job nobody does not exist"):
+        JobHandle.of("nobody", here).wait(SECONDS)
+    with pytest.raises(Exception, match="--kind job cannot express"):
+        JobBuilder("job", ["true"], nodes=2).manifest(here)
 
 
 def test_a_script_needs_two_lines(box: Box) -> None:

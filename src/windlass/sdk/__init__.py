@@ -19,6 +19,18 @@ from __future__ import annotations
 from windlass.sdk.errors import JobDeleted, JobFailed, RemoteTraceback
 from windlass.sdk.executor import Executor, map, submit
 from windlass.sdk.future import Future
+from windlass.sdk.job_builder import JobBuilder, JobHandle
 from windlass.sdk.session import Target
 
-__all__ = ["Executor", "Future", "JobDeleted", "JobFailed", "RemoteTraceback", "Target", "map", "submit"]
+__all__ = [
+    "Executor",
+    "Future",
+    "JobBuilder",
+    "JobDeleted",
+    "JobFailed",
+    "JobHandle",
+    "RemoteTraceback",
+    "Target",
+    "map",
+    "submit",
+]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import PODS
 from windlass.sdk.errors import JobDeleted, JobFailed
+from windlass.sdk.job_view import JobView, all_lines, output_lines
 
 if TYPE_CHECKING:
-    from windlass.cli.jobs.jobs import Job
     from windlass.sdk.payload import Outcome
     from windlass.sdk.session import Session
 
@@ -22,7 +22,7 @@ _LAST_LINES = 20
 """Lines of output that an error shows."""
 
 
-class Future(concurrent.futures.Future[T], Generic[T]):
+class Future(JobView, concurrent.futures.Future[T], Generic[T]):
     """Future of a job. ``result()`` returns what the function returned in rank 0.
 
     All of :class:`concurrent.futures.Future` holds, so ``wait`` and ``as_completed`` take it. ``await future`` waits
@@ -31,13 +31,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
     """
 
     def __init__(self, session: Session) -> None:
-        super().__init__()
-        self._session = session
+        concurrent.futures.Future.__init__(self)
+        JobView.__init__(self, session)
         self._outcomes: dict[int, Outcome] = {}
         self._ending = threading.Lock()
-        self.name = ""
-        """Name of the job; empty until it is created (executors with ``max_workers``)."""
-        self.namespace = ""
 
     def created(self, job: dict[str, Any]) -> None:
         """Take over the name of the job (called by the session)."""
@@ -56,20 +53,6 @@ class Future(concurrent.futures.Future[T], Generic[T]):
 
         return html_of(self)
 
-    # What is known of the job.
-
-    def job(self) -> Job | None:
-        """Return the job with its pods as the command line shows it; ``None`` if it isn't there."""
-        from windlass.cli.jobs.job_index import find
-
-        if not self.name:
-            return None
-        try:
-            with self._invocation() as invocation:
-                return find(invocation, self.name)
-        except (StatusError, WindlassError):
-            return None
-
     @property
     def state(self) -> str:
         """State as in ``windlass ps``: Pending, Starting, Running, Completed, Failed, …"""
@@ -80,54 +63,15 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         job = self.job()
         return job.state if job is not None else "Pending"
 
-    @property
-    def reason(self) -> str:
-        """Cause of the wait or of the end of the job, as in ``windlass ps``; empty if there is nothing to say."""
-        from windlass.cli.jobs.reasons import brief
-
-        job = self.job()
-        return brief(job) if job is not None else ""
-
     def running(self) -> bool:
         """Return whether the function runs. A waiting job does not."""
         return not self.done() and self.state == "Running"
 
-    def logs(self, rank: int = 0, *, follow: bool = True) -> Iterator[str]:
-        """Yield the lines that a rank prints, without line ends.
-
-        ``follow``: until the rank ends, beginning before it has started; otherwise what is there.
-        """
-        from windlass.cli.jobs.log_lines import LogView
-        from windlass.cli.jobs.log_stream import LogFeed
-
-        pod = self._pod(rank, wait=follow)
-        if pod is None:
-            return
-        with self._invocation() as invocation:
-            if not follow:
-                yield from _lines(invocation.client.logs(self.namespace, pod))
-                return
-            feed = LogFeed(self.namespace, pod, "main", LogView())
-            chunks = (
-                piece.data + (b"\n" if piece.complete else b"")
-                for pieces in feed.pieces(invocation.new_client, invocation.clock)
-                for piece in pieces
-            )
-            yield from _lines(chunks)
-
-    def _pod(self, rank: int, *, wait: bool) -> str | None:
-        """Return the name of a rank's pod once its output can be read; ``None`` if it will never be there."""
-        while True:
-            job = self.job()
-            for pod in job.pods if job is not None else ():
-                name = pod["metadata"]["name"]
-                started = (pod.get("status") or {}).get("phase") not in ("Pending", None)
-                if name.endswith(f"-{rank}") and (started or not wait):
-                    return name
-            if not wait or self.done():
-                return None
-            with contextlib.suppress(concurrent.futures.TimeoutError, Exception):
-                self.exception(timeout=0.2)
+    def _over(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for the end of the job; return whether it has ended."""
+        with contextlib.suppress(concurrent.futures.TimeoutError, Exception):
+            self.exception(timeout=seconds)
+        return self.done()
 
     # Waiting for it and ending it.
 
@@ -189,7 +133,7 @@ class Future(concurrent.futures.Future[T], Generic[T]):
             for pod in invocation.client.list(
                 PODS, self.namespace, labels=f"volcano.sh/job-name={self.name}"
             ).items:
-                lines = _all_lines(invocation.client.logs(self.namespace, pod["metadata"]["name"]))
+                lines = all_lines(invocation.client.logs(self.namespace, pod["metadata"]["name"]))
                 if (data := payload.from_output(lines)) is not None:
                     found.append(data)
         return found
@@ -216,37 +160,8 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         if failed is not None:
             with contextlib.suppress(StatusError, WindlassError), self._invocation() as invocation:
                 name = failed[0]["metadata"]["name"]
-                output = list(_lines(invocation.client.logs(self.namespace, name, tail_lines=_LAST_LINES)))
+                output = list(
+                    output_lines(invocation.client.logs(self.namespace, name, tail_lines=_LAST_LINES))
+                )
         text = summary(job) if job.exit_code else f"{job.name}: {phase.lower()} without a result"
         return JobFailed(self.name, text, failed[1] if failed is not None else job.exit_code, output)
-
-    @contextlib.contextmanager
-    def _invocation(self) -> Iterator[Any]:
-        """Yield an invocation with a client of its own, as each thread needs one."""
-        from dataclasses import replace
-
-        invocation = replace(self._session.invocation, namespace=self.namespace, _client=None)
-        try:
-            yield invocation
-        finally:
-            invocation.client.close()
-
-
-def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    """Yield lines of output without those that carry an outcome."""
-    from windlass.sdk.remote_call import MARK
-
-    for line in _all_lines(chunks):
-        output, mark, _ = line.partition(MARK)
-        if output or not mark:
-            yield output
-
-
-def _all_lines(chunks: Iterator[bytes]) -> Iterator[str]:
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")

@@ -90,6 +90,13 @@ class Session:
                 self._thread.start()
         return job
 
+    def create(self, request: JobRequest) -> dict[str, Any]:
+        """Create the job of a command and return it. Raises as :meth:`submit`."""
+        from windlass.cli.jobs.job_flags import create_job
+
+        with self._creates, self._explained():
+            return create_job(self.invocation, request, lambda text: log.info("%s", text))
+
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Add cause and remedies to an error as notes, which a traceback shows."""

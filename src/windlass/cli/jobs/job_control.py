@@ -14,6 +14,8 @@ from windlass.api.resources import (
     JOB_SETS,
     LEADER_WORKER_SETS,
     PYTORCH_JOBS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
     TRAIN_JOBS,
@@ -37,6 +39,8 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     BATCH_JOBS: ("spec", "suspend"),
     JOB_SETS: ("spec", "suspend"),
     TRAIN_JOBS: ("spec", "suspend"),
+    RAY_JOBS: ("spec", "suspend"),
+    RAY_CLUSTERS: ("spec", "suspend"),
 }
 """Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
 REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, LEADER_WORKER_SETS)
