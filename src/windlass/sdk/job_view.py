@@ -99,10 +99,13 @@ class JobView:
 
 
 def _by_rank(job: Job) -> list[dict[str, Any]]:
-    """Return the pods of a job, the leading one first; none while some are missing, as ranks are unknown then."""
+    """Return the pods of a job, the leading one first.
+
+    None while some are missing, as ranks are unknown then. A finished job may have deleted pods.
+    """
     from windlass.cli.text import natural_key
 
-    if len(job.pods) < job.members:
+    if len(job.pods) < job.members and not job.finished:
         return []
     names = [(pod["metadata"]["name"], pod) for pod in job.pods]
     leads = {name for name, _ in names if any(f"-{word}-" in f"{name}-" for word in _LEADING)}
