@@ -84,7 +84,7 @@ async def test_a_server_is_ready_when_it_answers_and_its_service_follows(
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "model", "namespace": "default"},
-        "spec": {"selector": {"app": "model"}, "ports": [{"port": port}]},
+        "spec": {"clusterIP": "None", "selector": {"app": "model"}, "ports": [{"port": port}]},
     }
     await box.client.create(SERVICES, service)
     probe = {
