@@ -25,6 +25,10 @@ ROOT = Path(__file__).resolve().parents[3]
 WINDLASS = str(Path(sys.executable).parent / "windlass")
 
 
+class Absent(AssertionError):
+    """There is no such object."""
+
+
 class Box:
     """``with Box("--gpus", "simulated:4") as box: box.windlass("ps")``.
 
@@ -124,18 +128,26 @@ class Box:
             with self.client() as client:
                 return question(client)
         except (StatusError, Unreachable) as error:
-            raise AssertionError(f"{error}\n{self.logs()}") from error
+            absent = isinstance(error, StatusError) and error.code == 404
+            raise (Absent if absent else AssertionError)(f"{error}\n{self.logs()}") from error
 
     def wait_for(self, what: str, condition: Callable[[], T], seconds: float = 120) -> T:
-        """Poll until ``condition()`` is truthy."""
+        """Poll until ``condition()`` is truthy. An object that is not there yet is waited for."""
+
+        def look() -> T | None:
+            try:
+                return condition()
+            except Absent:
+                return None
+
         deadline = time.monotonic() + seconds
-        result = condition()
+        result = look()
         while not result:
             if time.monotonic() > deadline:
                 state = self.windlass("get", "pods", "-A", "-o", "wide", check=False).stdout
                 raise AssertionError(f"{what}: not within {seconds:.0f} s\n{state}{self.logs()}")
             time.sleep(0.1)
-            result = condition()
+            result = look()
         return result
 
     def job_phase(self, name: str, namespace: str = "default") -> str:
