@@ -91,8 +91,11 @@ def test_results_that_cannot_be_pickled_say_so(here: Target) -> None:
 
 def test_a_waiting_job_has_a_reason_and_can_be_cancelled(here: Target) -> None:
     holder = windlass.submit(time.sleep, 600, gpus=2, target=here)
-    waiting: Future[Any] = windlass.submit(time.sleep, 600, gpus=1, target=here)
     deadline = time.monotonic() + SECONDS
+    while not holder.running():
+        assert time.monotonic() < deadline, holder.state
+        time.sleep(0.1)
+    waiting: Future[Any] = windlass.submit(time.sleep, 600, gpus=1, target=here)
     while "needs 1 GPU, 0 free" not in waiting.reason:
         assert time.monotonic() < deadline, waiting.reason
         time.sleep(0.1)
