@@ -58,6 +58,15 @@ class Scene:
             await asyncio.sleep(0.05)
         return answer
 
+    async def clear(self) -> None:
+        """Delete jobs and pods, which schedulers of other tests on this server would place."""
+        for resource in (VOLCANO_JOBS, POD_GROUPS, PODS):
+            for found in (await self.client.list(resource, self.namespace)).items:
+                with suppress(StatusError):
+                    await self.client.delete(
+                        resource, found["metadata"]["name"], self.namespace, grace_seconds=0
+                    )
+
     async def job(self, name: str = "train") -> Json:
         return await self.client.get(VOLCANO_JOBS, name, self.namespace)
 
@@ -153,9 +162,11 @@ async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
         if not embedded:
             manager = ControllerManager(own, clock=clock, rng=rng, embedded=False)
             work = asyncio.ensure_future(manager.run())
+        made = Scene(client, namespace, embedded)
         try:
-            yield Scene(client, namespace, embedded)
+            yield made
         finally:
+            await made.clear()
             if work is not None:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
