@@ -249,8 +249,8 @@ def test_users_manifest_starts_whole_with_exactly_the_promised_warnings(
     expected = acceptance_manifests.expected_warnings(number)
     assert acceptance_manifests.all_there(warnings, expected), (warnings, expected)
     groups = entry["gang"]["podgroups"]
-    box.wait_for("the group exists", lambda: box.items("podgroups", namespace=space))
-    assert box.get("podgroups", name, namespace=space)["spec"]["minMember"] == groups[0]["minMember"]
+    group = box.wait_for("the group exists", lambda: box.get("podgroups", name, namespace=space))
+    assert group["spec"]["minMember"] == groups[0]["minMember"]
     nodes = _add_nodes(box, entry["nodes"], f"y{number}-{tool}")
     try:
 
