@@ -15,6 +15,7 @@ from clusters import Cluster
 from realkube import CRDS, RealKube
 
 from windlass.api.resources import (
+    DEPLOYMENTS,
     JOB_FLOWS,
     JOB_TEMPLATES,
     POD_GROUPS,
@@ -26,7 +27,6 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
-from windlass.controllers.job_kinds.operation import DEPLOYMENTS
 from windlass.controllers.manager import ControllerManager
 from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock

@@ -11,9 +11,9 @@ from fakeapi import FakeApi
 
 from windlass.api.errors import StatusError
 from windlass.api.job_kind_families import JOB_KIND_FAMILIES
-from windlass.api.resources import PODS, PYTORCH_JOBS, Resource
+from windlass.api.resources import DEPLOYMENTS, PODS, PYTORCH_JOBS, Resource
 from windlass.controllers.job_kinds.families import FAMILIES, KUBEFLOW, FamilyContext, family_of
-from windlass.controllers.job_kinds.operation import DEPLOYMENTS, PROBE_SECONDS, JobKindOperation, decide
+from windlass.controllers.job_kinds.operation import PROBE_SECONDS, JobKindOperation, decide
 from windlass.controllers.job_kinds.operators import OperatorDeployment, decode_operator, operator_of
 
 SERVED = frozenset(KUBEFLOW.kinds)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.control_report import report_control
 from windlass.cli.jobs.job_control import requeue_jobs
 from windlass.cli.jobs.job_index import find
 from windlass.cli.options import completer, standard
-from windlass.cli.output.formats import emit
 
 
 @click.command("requeue")
@@ -23,13 +23,6 @@ from windlass.cli.output.formats import emit
 @standard()
 def command(invocation: Invocation, jobs: tuple[str, ...], timeout: float) -> int:
     """End the pods of jobs and queue the jobs again."""
-    records = []
     found = [find(invocation, name) for name in dict.fromkeys(jobs)]
-    for job, done in zip(found, requeue_jobs(invocation, found, timeout), strict=True):
-        record = {"name": job.name, "namespace": job.namespace, "kind": job.resource.kind, "result": done}
-        records.append(record)
-        if not invocation.structured:
-            invocation.out.line(f"{job.name} {done}")
-    if invocation.structured:
-        emit(invocation, {"items": records}, names=[f"job/{record['name']}" for record in records])
+    report_control(invocation, zip(found, requeue_jobs(invocation, found, timeout), strict=True))
     return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.control_report import report_control
 from windlass.cli.jobs.job_control import resume_job
 from windlass.cli.jobs.job_index import find
 from windlass.cli.options import completer, standard
-from windlass.cli.output.formats import emit
 
 
 @click.command("resume")
@@ -16,14 +16,6 @@ from windlass.cli.output.formats import emit
 @standard()
 def command(invocation: Invocation, jobs: tuple[str, ...]) -> int:
     """Queue suspended jobs again."""
-    records = []
-    for job in [find(invocation, name) for name in dict.fromkeys(jobs)]:
-        done = resume_job(invocation, job)
-        records.append(
-            {"name": job.name, "namespace": job.namespace, "kind": job.resource.kind, "result": done}
-        )
-        if not invocation.structured:
-            invocation.out.line(f"{job.name} {done}")
-    if invocation.structured:
-        emit(invocation, {"items": records}, names=[f"job/{record['name']}" for record in records])
+    found = [find(invocation, name) for name in dict.fromkeys(jobs)]
+    report_control(invocation, ((job, resume_job(invocation, job)) for job in found))
     return 0

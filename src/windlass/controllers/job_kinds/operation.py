@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import Resource
+from windlass.api.resources import DEPLOYMENTS, Resource
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.controllers.job_kinds.families import FAMILIES, FamilyContext, KindFamily
@@ -22,7 +22,6 @@ from windlass.kits.clock import Clock
 from windlass.kits.tasks import sleep_or_wake
 from windlass.observe import logs
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 PROBE_SECONDS = 60.0
 """Interval in seconds between checks for kinds that the server did not serve."""
 AUTO = "auto"

@@ -18,14 +18,16 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.informers import Informer
 from windlass.controllers.apply_effects import Failure
-from windlass.controllers.effects import NOTHING, Create, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Create, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.jobset.reconcile import JobSetSnapshot, reconcile_job_set
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.jobset.in_place import InPlacePod
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
+_OWNED = ControlledBy(JOB_SETS)
 
 
 class JobSetController:
@@ -48,8 +50,8 @@ class JobSetController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._jobs_of = RecordIndex(self._jobs, self._uid_of_owner, lambda job: job.key)
-        self._groups_of = RecordIndex(self._groups, self._uid_of_owner, lambda group: group.key)
+        self._jobs_of = RecordIndex(self._jobs, _OWNED.uids, lambda job: job.key)
+        self._groups_of = RecordIndex(self._groups, _OWNED.uids, lambda group: group.key)
         self._pods_of = RecordIndex(self._pods, self._uid_of_pod, lambda pod: pod.key)
 
         self._refused: dict[str, str] = {}
@@ -65,9 +67,9 @@ class JobSetController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._sets, lambda found: [found.key]),
-            WatchedCollection(self._jobs, self._owner_keys),
-            WatchedCollection(self._groups, self._owner_keys),
-            WatchedCollection(self._services, self._owner_keys),
+            WatchedCollection(self._jobs, _OWNED.keys),
+            WatchedCollection(self._groups, _OWNED.keys),
+            WatchedCollection(self._services, _OWNED.keys),
             WatchedCollection(self._pods, self._pod_keys),
         )
 
@@ -103,20 +105,6 @@ class JobSetController:
             if group is not None:
                 found.setdefault(other, group.object)
         return found
-
-    def _owner(self, stored: StoredObject) -> Json | None:
-        owner = controller_of(stored.object)
-        if owner is None or owner.get("kind") != JOB_SETS.kind:
-            return None
-        return owner if owner.get("apiVersion") == JOB_SETS.api_version else None
-
-    def _uid_of_owner(self, stored: StoredObject) -> Iterable[str]:
-        owner = self._owner(stored)
-        return (owner["uid"],) if owner is not None else ()
-
-    def _owner_keys(self, stored: StoredObject) -> Iterable[str]:
-        owner = self._owner(stored)
-        return (f"{stored.key.partition('/')[0]}/{owner['name']}",) if owner is not None else ()
 
     def _uid_of_pod(self, pod: Pod) -> Iterable[str]:
         uid = pod.labels.get(fields.JOB_SET_UID)

@@ -9,9 +9,10 @@ from windlass.api.kubeflow_fields import REPLICA_INDEX, REPLICA_TYPE
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, SERVICES
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.informers import Informer
-from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.kubeflow.reconcile import KubeflowSnapshot, reconcile_kubeflow
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.kubeflow.job import KubeflowKind, read_job
 from windlass.jobs.members import RolePod, job_pods
@@ -39,6 +40,7 @@ class KubeflowController:
         self._generate_keys = generate_keys
         self._kind, self._clock, self._scheduler = kind, clock, scheduler
         self.name = kind.resource.singular
+        self._owned = ControlledBy(kind.resource)
         self._jobs: Informer[StoredObject] = informers.informer(kind.resource, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._groups: Informer[StoredObject] = informers.informer(POD_GROUPS, decode=decode_stored_object)
@@ -46,17 +48,17 @@ class KubeflowController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = RecordIndex(self._pods, self._uid_of_pod, lambda pod: pod.key)
-        self._services_of = RecordIndex(self._services, self._uid_of_owner, lambda found: found.key)
+        self._pods_of = RecordIndex(self._pods, self._owned.pod_uids, lambda pod: pod.key)
+        self._services_of = RecordIndex(self._services, self._owned.uids, lambda found: found.key)
         self._roles = {name.lower(): name for name in kind.fields.roles}
         self._main = dict.fromkeys(kind.fields.roles, kind.fields.container)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._pods, self._pod_keys),
+            WatchedCollection(self._pods, self._owned.pod_keys),
             WatchedCollection(self._groups, self._group_keys),
-            WatchedCollection(self._services, self._owner_keys),
+            WatchedCollection(self._services, self._owned.keys),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -94,33 +96,6 @@ class KubeflowController:
     def _pods_of_job(self, uid: str) -> tuple[RolePod, ...]:
         pods = self._pods_of.get(uid).values()
         return job_pods(pods, REPLICA_TYPE, REPLICA_INDEX, self._roles, self._main)
-
-    def _is_kind(self, kind: str, api_version: str) -> bool:
-        return kind == self._kind.resource.kind and api_version == self._kind.resource.api_version
-
-    def _uid_of_pod(self, pod: Pod) -> Iterable[str]:
-        owner = pod.controller
-        return (owner.uid,) if owner is not None and self._is_kind(owner.kind, owner.api_version) else ()
-
-    def _pod_keys(self, pod: Pod) -> Iterable[str]:
-        owner = pod.controller
-        if owner is None or not self._is_kind(owner.kind, owner.api_version):
-            return ()
-        return (f"{pod.namespace}/{owner.name}",)
-
-    def _owner(self, stored: StoredObject) -> Json | None:
-        owner = controller_of(stored.object)
-        if owner is None or not self._is_kind(owner.get("kind", ""), owner.get("apiVersion", "")):
-            return None
-        return owner
-
-    def _uid_of_owner(self, stored: StoredObject) -> Iterable[str]:
-        owner = self._owner(stored)
-        return (owner["uid"],) if owner is not None else ()
-
-    def _owner_keys(self, stored: StoredObject) -> Iterable[str]:
-        owner = self._owner(stored)
-        return (f"{stored.key.partition('/')[0]}/{owner['name']}",) if owner is not None else ()
 
     def _group_keys(self, group: StoredObject) -> Iterable[str]:
         return [group.key] if group.key in self._jobs.items else []

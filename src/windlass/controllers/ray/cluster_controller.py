@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from windlass.api import ray_fields as fields
 from windlass.api.ray_fields import HEAD, HEAD_GROUP, head_service_name
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, RAY_CLUSTERS, SERVICES
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.informers import Informer
-from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.ray.cluster_reconcile import RayClusterSnapshot, reconcile_cluster
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.members import job_pods
 from windlass.kits.clock import Clock
 
-Json = dict[str, Any]
+_OWNED = ControlledBy(RAY_CLUSTERS)
 
 
 class RayClusterController:
@@ -36,14 +36,14 @@ class RayClusterController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = RecordIndex(self._pods, _uid_of_pod, lambda pod: pod.key)
+        self._pods_of = RecordIndex(self._pods, _OWNED.pod_uids, lambda pod: pod.key)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._clusters, lambda found: [found.key]),
-            WatchedCollection(self._pods, _keys_of_pod),
-            WatchedCollection(self._groups, _owner_keys),
-            WatchedCollection(self._services, _owner_keys),
+            WatchedCollection(self._pods, _OWNED.pod_keys),
+            WatchedCollection(self._groups, _OWNED.keys),
+            WatchedCollection(self._services, _OWNED.keys),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -73,21 +73,3 @@ def _roles(pods: Iterable[Pod]) -> dict[str, str]:
     """Return label of the group → role: ``head``, or the group itself."""
     groups = {pod.labels.get(fields.GROUP, "") for pod in pods}
     return {group: HEAD if group == HEAD_GROUP else group for group in groups}
-
-
-def _uid_of_pod(pod: Pod) -> Iterable[str]:
-    owner = pod.controller
-    if owner is None or owner.kind != RAY_CLUSTERS.kind or owner.api_version != RAY_CLUSTERS.api_version:
-        return ()
-    return (owner.uid,)
-
-
-def _keys_of_pod(pod: Pod) -> Iterable[str]:
-    return (f"{pod.namespace}/{pod.controller.name}",) if pod.controller and any(_uid_of_pod(pod)) else ()
-
-
-def _owner_keys(stored: StoredObject) -> Iterable[str]:
-    owner = controller_of(stored.object)
-    if owner is None or owner.get("kind") != RAY_CLUSTERS.kind:
-        return ()
-    return (f"{stored.key.partition('/')[0]}/{owner['name']}",)

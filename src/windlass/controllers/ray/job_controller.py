@@ -11,14 +11,16 @@ from windlass.api.resources import BATCH_JOBS, RAY_CLUSTERS, RAY_JOBS
 from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
 from windlass.client.ray_dashboard import RayDashboard, RayJobInfo
-from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import StoredObject, decode_stored_object
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.ray.job_reconcile import RayJobSnapshot, reconcile_ray_job
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.ray.job import RUNNING, RayJob, read_ray_job
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
+_OWNED = ControlledBy(RAY_JOBS)
 log = logging.getLogger("windlass.controllers")
 
 
@@ -40,8 +42,8 @@ class RayJobController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._rays, lambda found: [found.key]),
-            WatchedCollection(self._clusters, _owner_keys),
-            WatchedCollection(self._jobs, _owner_keys),
+            WatchedCollection(self._clusters, _OWNED.keys),
+            WatchedCollection(self._jobs, _OWNED.keys),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -57,7 +59,7 @@ class RayJobController:
         submitter = self._jobs.items.get(f"{namespace}/{name}")
         observed = RayJobSnapshot(
             cluster=cluster.object if cluster is not None else None,
-            submitter=submitter.object if submitter is not None and key in _owner_keys(submitter) else None,
+            submitter=submitter.object if submitter is not None and key in _OWNED.keys(submitter) else None,
             info=await self._look(stored.object, cluster)
             if status.get("jobDeploymentStatus") == RUNNING
             else None,
@@ -102,10 +104,3 @@ def _submission(job: RayJob, job_id: str) -> Json:
     if job.spec.get("entrypointResources"):
         body["entrypoint_resources"] = json.loads(job.spec["entrypointResources"])
     return body
-
-
-def _owner_keys(stored: StoredObject) -> list[str]:
-    owner = controller_of(stored.object)
-    if owner is None or owner.get("kind") != RAY_JOBS.kind:
-        return []
-    return [f"{stored.key.partition('/')[0]}/{owner['name']}"]

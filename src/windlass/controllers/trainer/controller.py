@@ -26,8 +26,9 @@ from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_c
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.apply_effects import Failure
-from windlass.controllers.effects import NOTHING, Create, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Create, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.trainer.reconcile import TrainSnapshot, needs_objects, reconcile_train_job
 from windlass.controllers.trainer.world import announce_world
@@ -38,6 +39,7 @@ from windlass.kits import ssh_keys
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
+_OWNED = ControlledBy(TRAIN_JOBS)
 
 
 class TrainJobController:
@@ -64,7 +66,7 @@ class TrainJobController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._sets, self._owner_keys),
+            WatchedCollection(self._sets, _OWNED.keys),
             WatchedCollection(self._pods, _job_of_elastic_pod),
         )
 
@@ -131,12 +133,6 @@ class TrainJobController:
 
     async def _find(self, resource: Resource, obj: Json, name: str) -> Json | None:
         return await self._client.find(resource, name, obj["metadata"].get("namespace") or "default")
-
-    def _owner_keys(self, stored: StoredObject) -> Iterable[str]:
-        owner = controller_of(stored.object)
-        if owner is None or owner.get("kind") != TRAIN_JOBS.kind:
-            return ()
-        return (f"{stored.key.partition('/')[0]}/{owner['name']}",)
 
 
 def _job_of_elastic_pod(pod: Pod) -> Iterable[str]:

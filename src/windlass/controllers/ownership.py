@@ -1,0 +1,50 @@
+"""Objects that the objects of one kind control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api.resources import Resource
+from windlass.api.views import Pod
+from windlass.controllers.effects import controller_of
+from windlass.controllers.expectations import StoredObject
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledBy:
+    """Index functions of a reconciler: uids and keys (``namespace/name``) of owners of kind ``resource``."""
+
+    resource: Resource
+
+    def uids(self, stored: StoredObject) -> Iterable[str]:
+        """Return the uid of the owner; nothing if another kind controls the object."""
+        owner = self._owner(stored)
+        return (owner["uid"],) if owner is not None else ()
+
+    def keys(self, stored: StoredObject) -> Iterable[str]:
+        """Return the key of the owner; nothing if another kind controls the object."""
+        owner = self._owner(stored)
+        return (f"{stored.key.partition('/')[0]}/{owner['name']}",) if owner is not None else ()
+
+    def pod_uids(self, pod: Pod) -> Iterable[str]:
+        """Return the uid of the owner of a pod; nothing if another kind controls the pod."""
+        owner = pod.controller
+        return (owner.uid,) if owner is not None and self._is_kind(owner.kind, owner.api_version) else ()
+
+    def pod_keys(self, pod: Pod) -> Iterable[str]:
+        """Return the key of the owner of a pod; nothing if another kind controls the pod."""
+        owner = pod.controller
+        if owner is None or not self._is_kind(owner.kind, owner.api_version):
+            return ()
+        return (f"{pod.namespace}/{owner.name}",)
+
+    def _owner(self, stored: StoredObject) -> dict[str, Any] | None:
+        owner = controller_of(stored.object)
+        if owner is None or not self._is_kind(owner.get("kind", ""), owner.get("apiVersion", "")):
+            return None
+        return owner
+
+    def _is_kind(self, kind: str, api_version: str) -> bool:
+        return kind == self.resource.kind and api_version == self.resource.api_version
