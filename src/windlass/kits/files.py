@@ -60,17 +60,25 @@ def unlink_if_exists(path: str | Path) -> None:
 
 
 class FileLock:
-    """An exclusive advisory lock; the kernel drops it when the process dies."""
+    """An advisory lock; the kernel drops it when the process dies."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
-    def acquire(self, *, wait: bool = False) -> bool:
-        """Take the lock; ``False`` if another process holds it and ``wait`` is false."""
+    def acquire(self, *, wait: bool = False, shared: bool = False) -> bool:
+        """Take the lock; ``False`` if another process holds it and ``wait`` is false.
+
+        ``shared``: several processes may hold it so at once. A process that holds it
+        already changes between shared and exclusive; without success it holds nothing.
+        """
+        if self._descriptor is not None:
+            self.release()
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(
+                descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+            )
         except BlockingIOError:
             os.close(descriptor)
             return False

@@ -1,0 +1,37 @@
+"""Models in memory: loaded by one worker, attached by the others, removed by the last."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from windlass.modelcache.folder import ModelCacheError
+from windlass.modelcache.shared import attach
+
+
+def test_one_worker_loads_and_three_attach(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "w").write_bytes(b"x" * 1000)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: attach(files, "m-1", tmp_path), range(4)))
+    assert sorted(each.loaded for each in found) == [False, False, False, True]
+    assert {each.bytes for each in found} == {1000}
+    for each in found[:3]:
+        each.close()
+        assert (found[3].files / "w").read_bytes() == b"x" * 1000
+    found[3].close()
+    assert not found[3].files.exists()
+
+
+def test_a_model_above_the_limit_is_refused_and_nothing_stays(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "w").write_bytes(b"x" * 1000)
+    with pytest.raises(ModelCacheError, match="sizeLimit allows 10"):
+        attach(files, "m-1", tmp_path, limit=10)
+    attached = attach(files, "m-1", tmp_path, limit=1000)
+    assert attached.loaded
+    attached.close()
