@@ -43,6 +43,15 @@ class StreamSource(Protocol):
         """Run a command in a running container."""
         ...
 
+    async def attach(
+        self, pod: Mapping[str, Any], container: str, streams: Mapping[str, bool]
+    ) -> CommandMessages:
+        """Attach to a running container that has stdin or a terminal.
+
+        ``streams``: which of ``stdin``, ``stdout`` and ``stderr`` the client wants.
+        """
+        ...
+
     async def connect(self, pod: Mapping[str, Any], port: int) -> socket.socket:
         """Return a connected, non-blocking socket to a port of the pod."""
         ...

@@ -71,7 +71,10 @@ class PodSetting:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
-    """Record for the shim. ``placeholder``: neither manifest nor image map has a command."""
+    """Record for the shim.
+
+    ``placeholder``: neither manifest nor image map has a command, and it gets no shell.
+    """
 
     record: dict[str, Any]
     placeholder: bool
@@ -91,6 +94,7 @@ def launch_spec_of(
     argv = command_line(container, values)
     if not argv and entry is not None:
         argv = list(entry.command)
+    argv = argv or _shell(container)
     placeholder = not argv
     if placeholder:
         argv = _placeholder(container, spec)
@@ -123,6 +127,7 @@ def launch_spec_of(
         "affinity": list(limits.affinity),
         "cgroup": limits.cgroup,
         "memory_watch_bytes": limits.memory_watch_bytes,
+        **_console(container),
         **_identity(container, spec, setting.capabilities),
     }
     return LaunchSpec(record, placeholder)
@@ -168,6 +173,12 @@ def _as_record(mount: Mount) -> dict[str, Any]:
     }
 
 
+def _console(container: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what of stdin and a terminal the container has; nothing in the usual case."""
+    names = {"stdin": "stdin", "stdinOnce": "stdin_once", "tty": "tty"}
+    return {name: True for field_name, name in names.items() if container.get(field_name)}
+
+
 def _join(sandbox: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if sandbox is None:
         return None
@@ -176,6 +187,8 @@ def _join(sandbox: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry | None) -> dict[str, str]:
     base = base_environment(setting.own_environment, setting.hostname)
+    if container.get("tty"):
+        base["TERM"] = "xterm"
     if entry is not None:
         base.update(_entry_environment(entry, base["PATH"]))
     base.update(setting.service_environment)
@@ -198,6 +211,11 @@ def _entry_environment(entry: ImageEntry, path: str) -> dict[str, str]:
     if entry.venv:
         values["VIRTUAL_ENV"] = entry.venv
     return values
+
+
+def _shell(container: Mapping[str, Any]) -> list[str]:
+    """Return a shell for a container with a terminal that reads input: what its image would start."""
+    return ["/bin/sh"] if container.get("stdin") and container.get("tty") else []
 
 
 def _placeholder(container: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:

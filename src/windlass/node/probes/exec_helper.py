@@ -73,7 +73,7 @@ def _run_command(spec: dict[str, Any], output: int, errors: int, parent: int) ->
     os.dup2(null, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    container_init.become(spec, errors, parent)
+    container_init.become({**spec, "tty": False}, errors, parent)
 
 
 def _wait(child: int, output: int, wake: int, timeout: float | None) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class RecordEncoder:
     """Splits the bytes of one stream into records. An unfinished line waits for :meth:`flush`."""
 
     def __init__(self, stream: str) -> None:
-        self._stream = stream
+        self.stream = stream
         self._rest = b""
 
     @property
@@ -128,11 +128,11 @@ class RecordEncoder:
         out = []
         for line in lines:
             while len(line) > CHUNK:
-                out.append(record(self._stream, False, line[:CHUNK], now))
+                out.append(record(self.stream, False, line[:CHUNK], now))
                 line = line[CHUNK:]
-            out.append(record(self._stream, True, line, now))
+            out.append(record(self.stream, True, line, now))
         while len(self._rest) >= CHUNK:
-            out.append(record(self._stream, False, self._rest[:CHUNK], now))
+            out.append(record(self.stream, False, self._rest[:CHUNK], now))
             self._rest = self._rest[CHUNK:]
         return b"".join(out)
 
@@ -141,7 +141,7 @@ class RecordEncoder:
         if not self._rest:
             return b""
         text, self._rest = self._rest, b""
-        return record(self._stream, False, text)
+        return record(self.stream, False, text)
 
     def finish(self) -> bytes:
         """Return the last line without a newline as a partial record, so that readers add none."""

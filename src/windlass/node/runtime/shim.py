@@ -25,11 +25,14 @@ import os
 import select
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass.kits import monotonic
 from windlass.node.runtime import attempt_files, container_init, syscalls
 from windlass.node.runtime.log_file import LogFile, RecordEncoder
+
+if TYPE_CHECKING:
+    from windlass.node.runtime.console import Console
 
 _PARTIAL_LINE_SECONDS = 0.2
 _MEMORY_CHECK_SECONDS = 0.5
@@ -76,6 +79,8 @@ class _Shim:
         self.spec = spec
         self.log = LogFile(spec["log"], max_bytes=spec["log_max_bytes"], max_files=spec["log_files"])
         self.encoders: dict[int, RecordEncoder] = {}
+        self.console: Console | None = None
+        """Stdin or terminal of the container, if it has one."""
         self.init = 0
         """Pid of init until it is reaped, else 0."""
         self.status_pipe = -1
@@ -115,8 +120,9 @@ class _Shim:
         go_read, go_write = os.pipe2(os.O_CLOEXEC)
         errors_read, errors_write = os.pipe2(os.O_CLOEXEC)
         status_read, status_write = os.pipe2(os.O_CLOEXEC)
-        outs = {"stdout": os.pipe2(os.O_CLOEXEC), "stderr": os.pipe2(os.O_CLOEXEC)}
         try:
+            self.console = self._open_console()
+            outs = self._open_outputs()
             join = spec.get("join")
             if join and "user" in join["namespaces"]:
                 syscalls.enter(join["pid"], join["start_time"], ("user",))
@@ -127,8 +133,10 @@ class _Shim:
         self.init = os.fork()
         if self.init == 0:
             self._child(go_read, errors_write, status_write, outs)
-        for descriptor in (go_read, errors_write, status_write, outs["stdout"][1], outs["stderr"][1]):
+        for descriptor in (go_read, errors_write, status_write, *(pair[1] for pair in outs.values())):
             os.close(descriptor)
+        if self.console is not None and self.console.terminal is None:
+            self.console.close_child_ends()
         attempt_files.write(
             self.directory, attempt_files.PROCESS, attempt_files.identity(self.init), durable=False
         )
@@ -147,40 +155,86 @@ class _Shim:
             os.set_blocking(descriptor, False)
         return None
 
+    def _open_console(self) -> Console | None:
+        spec = self.spec
+        if not (spec.get("stdin") or spec.get("tty")):
+            return None
+        from windlass.node.runtime.console import Console  # rarely needed: most shims start without it
+
+        return Console(
+            self.directory,
+            stdin=bool(spec.get("stdin")),
+            stdin_once=bool(spec.get("stdin_once")),
+            tty=bool(spec.get("tty")),
+        )
+
+    def _open_outputs(self) -> dict[str, tuple[int, int]]:
+        """Return the ends of each output: ours, and that of the command. A terminal is one output."""
+        terminal = self.console.terminal if self.console is not None else None
+        if terminal is None:
+            return {"stdout": os.pipe2(os.O_CLOEXEC), "stderr": os.pipe2(os.O_CLOEXEC)}
+        if self.spec.get("uid") is not None:
+            os.fchown(terminal[1], self.spec["uid"], self.spec.get("gid", -1))
+        return {"stdout": terminal}
+
     def _child(self, go: int, errors: int, status: int, outs: dict[str, tuple[int, int]]) -> NoReturn:
         signal.set_wakeup_fd(-1)
-        for descriptor in (1, 2):
-            os.dup2(outs["stdout" if descriptor == 1 else "stderr"][1], descriptor)
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null if self.console is None else self.console.child_stdin, 0)
+        os.dup2(outs["stdout"][1], 1)
+        os.dup2(outs.get("stderr", outs["stdout"])[1], 2)
+        if self.console is not None:
+            self.console.close_own_ends()
         for pair in outs.values():
             for descriptor in pair:
-                os.close(descriptor)  # else they would hide the end of the output
+                with contextlib.suppress(OSError):  # that of a terminal is closed already
+                    os.close(descriptor)  # else they would hide the end of the output
         if os.read(go, 1) != b"g":
             os._exit(125)  # the shim died before it wrote the pid
         os.close(go)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
         container_init.run_init(self.spec, errors, status)
 
     # -- running -------------------------------------------------------------------------------
 
     def _pump(self, wake: int) -> int:
         """Copy output until the container ends. Return its raw wait status."""
-        poller = select.poll()
-        for descriptor in (*self.encoders, self.status_pipe, wake):
-            poller.register(descriptor, select.POLLIN)
+        outputs = set(self.encoders)
+        poller = self._poller(wake, outputs)
         raw: int | None = None
         while raw is None:
-            for descriptor, _ in poller.poll(self._timeout()):
+            for descriptor, event in poller.poll(self._timeout()):
                 if descriptor == wake:
                     self._on_signals(os.read(wake, 512))
                 elif descriptor == self.status_pipe:
                     raw = self._read_status()
-                elif not self._copy(descriptor):
-                    poller.unregister(descriptor)
+                elif descriptor in outputs:
+                    if event & ~select.POLLOUT and not self._copy(descriptor):
+                        outputs.remove(descriptor)
+                        poller.unregister(descriptor)
+                elif self.console is not None:
+                    self.console.serve(descriptor, event)
+            if self.console is not None:
+                self.console.feed_input()
+                poller = self._poller(wake, outputs)
             self._on_time()
         self._drain()
         return raw
+
+    def _poller(self, wake: int, outputs: set[int]) -> select.poll:
+        """Return a poll object for all descriptors. Those of a console change at any time."""
+        poller = select.poll()
+        for descriptor in (self.status_pipe, wake):
+            poller.register(descriptor, select.POLLIN)
+        console = self.console
+        events = 0 if console is not None and console.is_congested else select.POLLIN
+        if console is not None and console.waits_for_terminal:
+            events |= select.POLLOUT
+        for descriptor in outputs if events else ():
+            poller.register(descriptor, events)
+        if console is not None:
+            for descriptor, wanted in console.interests():
+                poller.register(descriptor, wanted)
+        return poller
 
     def _timeout(self) -> float | None:
         times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at, self.directory_check_at)
@@ -270,6 +324,10 @@ class _Shim:
             data = os.read(descriptor, 262_144)
         except BlockingIOError:
             return True
+        except OSError:  # a terminal without processes
+            data = b""
+        if data and self.console is not None:
+            self.console.on_output(encoder.stream, data)
         records = encoder.feed(data) if data else encoder.finish()
         if records:
             self.log.write(records)
@@ -338,11 +396,13 @@ class _Shim:
             try:
                 attempt_files.write(self.directory, attempt_files.EXIT, result)
                 self.log.close()
-                return
+                break
             except OSError:  # a full disk: the exit status must not be lost while the shim runs
                 if not os.path.isdir(self.directory):
-                    return
+                    break
                 monotonic.pause(1.0)
+        if self.console is not None:
+            self.console.finish()
 
 
 def _resident_pages(pid: int) -> int:

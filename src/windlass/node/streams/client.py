@@ -49,6 +49,20 @@ class AgentStreams:
             raise
         return CommandStream(connection)
 
+    async def attach(
+        self, pod: Mapping[str, Any], container: str, streams: Mapping[str, bool]
+    ) -> CommandStream:
+        """Attach to a running container with stdin or a terminal. Raises ``refused``."""
+        uid = pod["metadata"]["uid"]
+        connection = await self._open({"kind": "attach", "container": container, "uid": uid, **streams})
+        stream = CommandStream(connection)
+        try:
+            await self._response(connection, stream)
+        except BaseException:
+            connection.close()
+            raise
+        return stream
+
     async def connect(self, pod: Mapping[str, Any], port: int) -> socket.socket:
         """Return a connection to a port of the pod. Raises ``refused``."""
         connection = await self._open({"kind": "port", "port": port, "uid": pod["metadata"]["uid"]})
@@ -79,11 +93,16 @@ class AgentStreams:
             raise self._refused(503, f"the node agent does not answer: {error.strerror or error}") from error
         return connection
 
-    async def _response(self, connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-        """Read the agent's response; return it and the descriptors that came with it. Raises ``refused``."""
+    async def _response(
+        self, connection: socket.socket, stream: CommandStream | None = None
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Read the agent's response; return it and the descriptors that came with it. Raises ``refused``.
+
+        ``stream``: gets the messages that follow the response at once.
+        """
         data, descriptors = b"", []
         frames: list[bytes] = []
-        reader = FrameReader()
+        reader = FrameReader() if stream is None else stream.reader
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):
                 while not frames:
@@ -94,6 +113,8 @@ class AgentStreams:
                         raise self._refused(503, "the node agent closed the connection")
                     frames = reader.feed(data)
             response = json.loads(frames[0])
+            if stream is not None:
+                stream.received += frames[1:]
             if "error" in response:
                 raise self._refused(int(response.get("code", 500)), response["error"])
         except BaseException as error:
@@ -106,12 +127,15 @@ class AgentStreams:
 
 
 class CommandStream:
-    """Messages of one running command, in both directions."""
+    """Messages of one running command, in both directions.
+
+    ``reader``, ``received``: bytes and messages that have arrived and were not returned yet.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._reader = FrameReader()
-        self._received: list[bytes] = []
+        self.reader = FrameReader()
+        self.received: list[bytes] = []
 
     async def send(self, message: bytes) -> None:
         """Send a message to the command. Raises ``OSError`` if the command has ended."""
@@ -120,15 +144,15 @@ class CommandStream:
     async def receive(self) -> bytes:
         """Return the next message; empty at the end."""
         loop = asyncio.get_running_loop()
-        while not self._received:
+        while not self.received:
             try:
                 data = await loop.sock_recv(self._connection, _BLOCK)
             except OSError:
                 data = b""
             if not data:
                 return b""
-            self._received = self._reader.feed(data)
-        return self._received.pop(0)
+            self.received = self.reader.feed(data)
+        return self.received.pop(0)
 
     def close(self) -> None:
         self._connection.close()

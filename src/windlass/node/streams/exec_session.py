@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from windlass.kits import monotonic
 from windlass.node.runtime import attempt_files, container_init, syscalls
+from windlass.node.runtime.console import set_size
 from windlass.node.runtime.container_entry import enter_container
 from windlass.node.streams import framing
 from windlass.node.streams.framing import FrameReader
@@ -281,22 +282,9 @@ class _Session:
         if channel == framing.STDIN and self.wants_stdin:
             self.incoming += data
         elif channel == framing.RESIZE and self.tty:
-            self._resize(data)
+            set_size(self.terminal, data)
         elif channel == framing.CLOSE and data[:1] == bytes([framing.STDIN]):
             self._end_input()
-
-    def _resize(self, data: bytes) -> None:
-        import fcntl
-        import struct
-        import termios
-
-        try:
-            size = json.loads(data)
-            packed = struct.pack("HHHH", int(size["Height"]), int(size["Width"]), 0, 0)
-        except (ValueError, KeyError, TypeError, struct.error):
-            return  # as the kubelet: a size that cannot be read changes nothing
-        with contextlib.suppress(OSError):  # the terminal was closed
-            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, packed)
 
     def _end_input(self) -> None:
         if self.input_ended:

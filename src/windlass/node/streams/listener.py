@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_exists
-from windlass.node.runtime import attempt_files
+from windlass.node.runtime import attempt_files, console
 from windlass.node.runtime.helpers import ForkServer
 from windlass.node.sandbox import sandbox
 from windlass.node.streams import framing, port_session
@@ -114,11 +114,24 @@ class StreamListener:
             directory = running_attempt(pod, request.get("container") or pod.main)
             await _respond(connection, {})
             self._hand_over("windlass.node.streams.exec_session", str(directory), connection)
+        elif request["kind"] == "attach":
+            directory = running_attempt(pod, request.get("container") or pod.main)
+            await self._attach(directory, request, connection)
         elif request["kind"] == "port":
             detail = port_request(pod, int(request["port"]))
             self._hand_over("windlass.node.streams.port_session", json.dumps(detail), connection)
         else:
             raise Refusal(_BAD_REQUEST, f"this agent has no streams of kind {request['kind']}")
+
+    async def _attach(self, directory: Path, request: Mapping[str, Any], connection: socket.socket) -> None:
+        if not (directory / console.SOCKET).exists():
+            raise Refusal(_BAD_REQUEST, "the container was started without stdin and without a terminal")
+        await _respond(connection, {})
+        wanted = {name: bool(request.get(name)) for name in ("stdin", "stdout", "stderr")}
+        try:
+            console.pass_connection(str(directory), wanted, connection.fileno())
+        except OSError as error:  # the container has just ended
+            _log.info("a client was not attached in %s: %s", directory, error)
 
     def _hand_over(self, module: str, argument: str, connection: socket.socket) -> None:
         try:

@@ -1,6 +1,7 @@
-"""``pods/NAME/attach``: the output of a running container from now on.
+"""``pods/NAME/attach``: input and output of a running container, over a WebSocket.
 
-The output is that of the container's log. Containers read no input in single-node mode.
+A container with ``stdin`` or ``tty`` is served by its console. The output of any other one is that
+of its log, from now on.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from windlass.server.core import Call, ServerCore
 from windlass.server.log_source import LogMissing, LogOptions, LogSource
 from windlass.server.request.params import truth
 from windlass.server.verbs import pod_streams
-from windlass.server.verbs.pod_exec import SUBPROTOCOLS
+from windlass.server.verbs.pod_exec import SUBPROTOCOLS, CommandSession
 
 _STDOUT, _STDERR, _ERROR = 1, 2, 3
+_OUTPUTS = ((_STDOUT, "stdout"), (_STDERR, "stderr"))
 _SUCCESS = bytes([_ERROR]) + msgspec.json.encode({"metadata": {}, "status": "Success"})
 
 
@@ -29,23 +31,25 @@ async def attach(core: ServerCore, call: Call) -> Response:
     container = pod_streams.container_name(pod, call.params.get("container", ""))
     pod_streams.check_has_process(core, pod, "no output of it can be shown")
     pod_streams.check_running(pod, container)
-    if truth(call.params, "stdin"):
+    streams = {name: bool(truth(call.params, name)) for name in ("stdin", "stdout", "stderr")}
+    if not any(streams.values()):
+        raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    definition = pod_streams.definition(pod, container)
+    if definition.get("stdin") or definition.get("tty"):
+        protocol = pod_streams.negotiated(call, SUBPROTOCOLS)
+        messages = await pod_streams.source_of(core).attach(pod, container, streams)
+        return Response(101, upgrade=Upgrade(protocol, CommandSession(messages).serve))
+    if streams["stdin"]:
         name = pod["metadata"]["name"]
         raise bad_request(
-            f'container "{container}" of pod "{name}" reads no input in single-node mode: attach without -i, '
-            f"or run a command in it: kubectl exec -it {name} -c {container} -- sh"
+            f'container "{container}" of pod "{name}" has no stdin: its manifest lacks "stdin: true". Attach '
+            f"without -i, or run a command in it: kubectl exec -it {name} -c {container} -- sh"
         )
     if core.logs is None:
         raise failure(
             503, "ServiceUnavailable", "no node agent serves logs to this server", {"retryAfterSeconds": 5}
         )
-    wanted = [
-        (channel, name)
-        for channel, name in ((_STDOUT, "stdout"), (_STDERR, "stderr"))
-        if truth(call.params, name)
-    ]
-    if not wanted:
-        raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    wanted = [(channel, name) for channel, name in _OUTPUTS if streams[name]]
     protocol = pod_streams.negotiated(call, SUBPROTOCOLS)
     session = _AttachSession(core.logs, pod, container, wanted)
     return Response(101, upgrade=Upgrade(protocol, session.serve))

@@ -38,12 +38,12 @@ async def execute(core: ServerCore, call: Call) -> Response:
     messages = await pod_streams.source_of(core).execute(
         pod, container, command, stdin=streams["stdin"], tty=streams["tty"]
     )
-    session = _CommandSession(messages)
+    session = CommandSession(messages)
     return Response(101, upgrade=Upgrade(protocol, session.serve))
 
 
-class _CommandSession:
-    """Copies messages between a WebSocket and a command."""
+class CommandSession:
+    """Copies messages between a WebSocket and a command, or a container."""
 
     def __init__(self, messages: CommandMessages) -> None:
         self._messages = messages

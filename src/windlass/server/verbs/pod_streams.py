@@ -13,6 +13,7 @@ from windlass.server.core import Call, ServerCore, decoded
 from windlass.server.stream_source import StreamSource
 
 _STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -44,6 +45,13 @@ def container_name(pod: Mapping[str, Any], wanted: str) -> str:
     if first:
         choices += f" or one of the init containers: [{' '.join(first)}]"
     raise bad_request(f"a container name must be specified for pod {name}, {choices}")
+
+
+def definition(pod: Mapping[str, Any], container: str) -> Mapping[str, Any]:
+    """Return the container of this name in the manifest."""
+    spec = pod.get("spec") or {}
+    every = (one for key in _CONTAINERS for one in spec.get(key) or ())
+    return next((one for one in every if one["name"] == container), {})
 
 
 def check_has_process(core: ServerCore, pod: Mapping[str, Any], consequence: str) -> None:
