@@ -1,4 +1,4 @@
-"""Input and terminals of containers on one box, with a stock kubectl: attach, run -it, run -i."""
+"""Input and terminals of containers on one box, with a stock kubectl: attach, run -it, run -i, debug -it."""
 
 from __future__ import annotations
 
@@ -155,3 +155,67 @@ class TestAttach:
         apply(box, "deaf", "sleep infinity")
         refused = box.kubectl("attach", "-i", "deaf", check=False, stdin="")
         assert 'lacks "stdin: true"' in refused.stderr
+
+
+class TestEphemeralContainers:
+    def test_debugger_sees_the_processes_of_its_target(self, box: Box) -> None:
+        apply(box, "app", "sleep infinity")
+        words = ("debug", "-it", "app", "--image=busybox", "--target=main", "-c", "look")
+        shell = Terminal(box, *words, "--", "sh")
+        shell.expect("# ") if os.geteuid() == 0 else shell.expect("$ ")
+        shell.type("cat /proc/1/comm; hostname; exit 5\n")
+        shell.expect("windlass-init")
+        shell.expect("app")
+        shell.end()
+        status = box.wait_for(
+            "the debugger has ended", lambda: ephemeral_state(box, "app", "look", "terminated")
+        )
+        assert status["exitCode"] == 5
+        assert phase(box, "app") == "Running"
+        assert "windlass-init" in box.kubectl("logs", "app", "-c", "look").stdout
+        assert "look" in box.kubectl("describe", "pod", "app").stdout
+
+    def test_container_survives_a_restart_of_the_agent_and_ends_with_the_pod(self, box: Box) -> None:
+        apply(box, "ends", "sleep infinity")
+        box.kubectl("debug", "ends", "--image=busybox", "-c", "side", "--", "sleep", "infinity")
+        first = box.wait_for("it runs", lambda: ephemeral_state(box, "ends", "side", "running"))
+        kill_agent(box)
+        box.kubectl("exec", "ends", "-c", "side", "--", "true")
+        assert ephemeral_state(box, "ends", "side", "running") == first
+        box.kubectl(
+            "exec", "ends", "-c", "main", "--", "sh", "-c", "kill -9 $(pidof sleep | tr ' ' '\n' | head -1)"
+        )
+        box.wait_for("the pod has ended", lambda: phase(box, "ends") == "Failed")
+        assert ephemeral_state(box, "ends", "side", "terminated")
+
+    def test_what_ephemeral_containers_cannot_have_is_refused(self, box: Box) -> None:
+        apply(box, "plain", "sleep infinity")
+        missing = box.kubectl("debug", "plain", "--image=x", "--target=none", "--", "true", check=False)
+        assert 'targetContainerName: Not found: "none"' in missing.stderr
+        patch = {
+            "spec": {"ephemeralContainers": [{"name": "d", "image": "x", "ports": [{"containerPort": 1}]}]}
+        }
+        words = ("patch", "pod", "plain", "--subresource=ephemeralcontainers", "-p", json.dumps(patch))
+        refused = box.kubectl(*words, check=False)
+        assert "ports: Forbidden: cannot be set for an Ephemeral Container" in refused.stderr
+        apply_done = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "over"}}
+        main = {"name": "main", "image": "x", "command": ["true"]}
+        apply_done["spec"] = {"containers": [main], "restartPolicy": "Never"}
+        box.windlass("apply", "-f", "-", stdin=json.dumps(apply_done))
+        box.wait_for("it has ended", lambda: phase(box, "over") == "Succeeded")
+        ended = box.kubectl("debug", "over", "--image=x", "--", "true", check=False)
+        assert "kubectl debug over --copy-to over-debug" in ended.stderr
+
+    def test_node_is_entered_by_a_pod_of_its_own(self, box: Box) -> None:
+        (node,) = box.items("nodes")
+        shell = Terminal(box, "debug", "-it", f"node/{node['metadata']['name']}", "--image=busybox")
+        shell.expect("# ") if os.geteuid() == 0 else shell.expect("$ ")
+        shell.type("ls -d /host/etc; hostname; exit\n")
+        shell.expect("/host/etc")
+        shell.expect(node["metadata"]["name"])
+        assert shell.end() == 0
+
+
+def ephemeral_state(box: Box, pod: str, name: str, state: str) -> Any:
+    listed = box.get("pods", pod)["status"].get("ephemeralContainerStatuses") or ()
+    return next((one["state"].get(state) for one in listed if one["name"] == name), None)

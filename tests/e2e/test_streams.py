@@ -334,11 +334,6 @@ class TestDebug:
         log = ("kubectl", "logs", "copied")
         box.wait_for("it has run", lambda: "hi" in box.run(log, check=False).stdout, 60)
 
-    def test_ephemeral_container_is_refused_with_what_to_do_instead(self, box: Box) -> None:
-        refused = box.kubectl("debug", "p", "--image", "x", "--", "true", check=False)
-        assert refused.returncode == 1
-        assert "kubectl exec -it POD -- sh" in refused.stderr
-
 
 class TestWindlassExec:
     def test_command_runs_in_the_pod_of_a_job_by_its_name(self, box: Box) -> None:

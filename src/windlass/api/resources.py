@@ -94,7 +94,16 @@ PODS = Resource(
     "Pod",
     short_names=("po",),
     categories=("all",),
-    subresources=("status", "binding", "log", "eviction", "exec", "attach", "portforward"),
+    subresources=(
+        "status",
+        "binding",
+        "log",
+        "eviction",
+        "exec",
+        "attach",
+        "portforward",
+        "ephemeralcontainers",
+    ),
 )
 NODES = Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS)
 NAMESPACES = Resource(

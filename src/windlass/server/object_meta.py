@@ -131,6 +131,8 @@ def prepare_update(resource: Resource, new: dict[str, Any], old: dict[str, Any],
         _only_status(resource, new, old)
     elif subresource == "finalize":
         _only_finalizers(new, old)
+    elif subresource == "ephemeralcontainers":
+        _only_ephemeral_containers(new, old)
     else:
         if "status" in resource.subresources:
             _take(new, old, "status")
@@ -175,6 +177,19 @@ def _only_finalizers(new: dict[str, Any], old: dict[str, Any]) -> None:
         spec["finalizers"] = finalizers
     else:
         spec.pop("finalizers", None)
+
+
+def _only_ephemeral_containers(new: dict[str, Any], old: dict[str, Any]) -> None:
+    containers = (new.get("spec") or {}).get("ephemeralContainers")
+    version = new["metadata"].get("resourceVersion")
+    new.clear()
+    new.update(old)
+    new["metadata"] = {**old["metadata"], "resourceVersion": version}
+    new["spec"] = {**old["spec"]}
+    if containers:
+        new["spec"]["ephemeralContainers"] = containers
+    else:
+        new["spec"].pop("ephemeralContainers", None)
 
 
 def _count_template(new: dict[str, Any], old: dict[str, Any]) -> None:

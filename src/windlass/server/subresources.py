@@ -15,6 +15,7 @@ from windlass.api.resources import Resource
 from windlass.client.transport import Response
 from windlass.server.core import Call, ServerCore
 from windlass.server.verbs.binding import bind
+from windlass.server.verbs.ephemeral import patch_containers, update_containers
 from windlass.server.verbs.eviction import evict
 from windlass.server.verbs.pod_attach import attach
 from windlass.server.verbs.pod_exec import execute
@@ -59,6 +60,7 @@ SUBRESOURCES: Mapping[str, Subresource] = {
     "scale": Subresource(
         {"get": get_scale, "update": update_scale, "patch": patch_scale}, body=("autoscaling", "v1", "Scale")
     ),
+    "ephemeralcontainers": Subresource({"get": get, "update": update_containers, "patch": patch_containers}),
     "binding": Subresource({"create": bind}, body=("", "", "Binding")),
     "eviction": Subresource({"create": evict}, body=("policy", "v1", "Eviction")),
     "token": Subresource({"create": request_token}, body=("authentication.k8s.io", "v1", "TokenRequest")),

@@ -303,6 +303,28 @@ def test_a_sidecar_that_dies_is_started_again_while_the_pod_runs() -> None:
     assert world.tell(PodEventKind.DUE, "s1") == [StartContainer("s1", 1)]
 
 
+def test_ephemeral_containers_start_once_and_decide_nothing() -> None:
+    world = World(spec())
+    added = {"spec": {"ephemeralContainers": [{"name": "d", "image": "i"}]}}
+    assert world.machine.add_ephemeral(added, 1.0) == []  # no sandbox yet
+    world.up()
+    assert StartContainer("d", 0) in world.starts
+    world.tell(PodEventKind.STARTED, "d")
+    assert world.machine.add_ephemeral(added, 2.0) == []
+    world.tell(PodEventKind.EXITED, "d", exit=ended(1))
+    assert phase(world.machine) == "Running"
+    (shown,) = status(world.machine, "")["ephemeralContainerStatuses"]
+    assert (shown["state"]["terminated"]["exitCode"], shown["ready"]) == (1, False)
+    late = {"spec": {"ephemeralContainers": [{"name": "d"}, {"name": "e"}]}}
+    world.machine.add_ephemeral(late, 3.0)
+    out = world.tell(PodEventKind.EXITED, "main", exit=ended())
+    assert [one.container for one in out if isinstance(one, StopContainer)] == ["e"]
+    world.tell(PodEventKind.EXITED, "e", exit=ended(143))
+    world.tell(PodEventKind.TORN_DOWN)
+    assert phase(world.machine) == "Succeeded"
+    assert world.machine.add_ephemeral({"spec": {"ephemeralContainers": [{"name": "f"}]}}, 4.0) == []
+
+
 def test_deletion_stops_everything_and_removes_the_object_last() -> None:
     world = World(spec("Always", names=("a", "b")))
     world.up()

@@ -434,7 +434,6 @@ DEFAULT = "kubectl.kubernetes.io/default-container"
     ("what", "instead"),
     [
         ("proxy", "kubectl port-forward"),
-        ("ephemeralcontainers", "kubectl debug POD --copy-to NAME"),
         ("nosuch", "the server could not find the requested resource"),
     ],
 )
@@ -443,3 +442,54 @@ async def test_unsupported_stream_subresources_name_an_alternative(api: Api, wha
     for answer in (await api.get(f"{PODS}/p/{what}"), await api.post(f"{PODS}/p/{what}", {})):
         assert answer.status == 404
         assert instead in answer.message
+
+
+class TestEphemeralContainers:
+    URL = f"{PODS}/p/ephemeralcontainers"
+
+    async def _patched(self, api: Api, *containers: dict[str, Any]) -> Any:
+        body = {"spec": {"ephemeralContainers": list(containers)}}
+        return await api.patch(self.URL, body, "strategic")
+
+    async def test_containers_are_added_with_defaults_and_nothing_else_changes(self, api: Api) -> None:
+        (await api.post(PODS, pod("p"))).ok(201)
+        change = {
+            "metadata": {"labels": {"a": "1"}},
+            "spec": {"ephemeralContainers": [{"name": "d", "image": "x"}]},
+        }
+        made = (await api.patch(self.URL, change)).ok()
+        (added,) = made["spec"]["ephemeralContainers"]
+        assert added["terminationMessagePolicy"] == "File"
+        assert "labels" not in made["metadata"]
+        more = (await self._patched(api, {"name": "e", "image": "x", "targetContainerName": "main"})).ok()
+        assert {one["name"] for one in more["spec"]["ephemeralContainers"]} == {"d", "e"}
+
+    async def test_containers_are_neither_changed_nor_removed(self, api: Api) -> None:
+        (await api.post(PODS, pod("p"))).ok(201)
+        (await self._patched(api, {"name": "d", "image": "x"})).ok()
+        changed = await self._patched(api, {"name": "d", "image": "y"})
+        assert (changed.status, "may not be changed" in changed.message) == (422, True)
+        stored = (await api.get(f"{PODS}/p")).ok()
+        stored["spec"]["ephemeralContainers"] = []
+        removed = await api.put(self.URL, stored)
+        assert (removed.status, "may not be removed" in removed.message) == (422, True)
+
+    @pytest.mark.parametrize(
+        ("fields", "why"),
+        [
+            ({"name": "main"}, 'ephemeralContainers[0].name: Duplicate value: "main"'),
+            ({"targetContainerName": "no"}, 'targetContainerName: Not found: "no"'),
+            ({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}, "lifecycle: Forbidden"),
+            ({"resources": {"limits": {"cpu": "1"}}}, "resources: Forbidden"),
+        ],
+    )
+    async def test_fields_are_checked(self, api: Api, fields: dict[str, Any], why: str) -> None:
+        (await api.post(PODS, pod("p"))).ok(201)
+        refused = await self._patched(api, {"name": "d", "image": "x", **fields})
+        assert (refused.status, why in refused.message) == (422, True), refused.message
+
+    async def test_pod_that_has_ended_gets_none(self, api: Api) -> None:
+        (await api.post(PODS, pod("p"))).ok(201)
+        (await api.patch(f"{PODS}/p/status", {"status": {"phase": "Failed"}})).ok()
+        refused = await self._patched(api, {"name": "d", "image": "x"})
+        assert (refused.status, "--copy-to" in refused.message) == (400, True)

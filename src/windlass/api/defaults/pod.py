@@ -60,6 +60,13 @@ def pod_spec(spec: dict[str, Any]) -> None:
         volume(one)
 
 
+def ephemeral_containers(obj: dict[str, Any]) -> None:
+    """Containers that are added to a running pod."""
+    spec = obj.get("spec") or {}
+    for one in spec.get("ephemeralContainers") or ():
+        container(one, host_network=bool(spec.get("hostNetwork")))
+
+
 def container(obj: dict[str, Any], *, host_network: bool = False) -> None:
     obj.setdefault("resources", {})
     obj.setdefault("terminationMessagePath", "/dev/termination-log")

@@ -24,6 +24,7 @@ from windlass.api.validation import (
     cluster,
     custom_objects,
     definitions,
+    ephemeral_containers,
     jobflow,
     jobset,
     kubeflow,
@@ -116,6 +117,8 @@ def validate(
         struct = schema.for_kind(resource.group, resource.version, resource.kind)
         if struct is not None:
             structural.struct(struct, obj, "", out)
+    if resource is resources.PODS and subresource == "ephemeralcontainers" and old is not None:
+        ephemeral_containers.added(obj, old, out)
     if subresource or (out.errors and resource.custom):
         return out.errors
     if resource is resources.PODS:

@@ -63,7 +63,7 @@ def containers(spec: Obj, path: str, out: Collector) -> None:
     host_ports: set[str] = set()
     for index, one in enumerate(main):
         where = f"{path}.containers[{index}]"
-        _common(one, where, references, out)
+        common(one, where, references, out)
         _name(one, where, seen, out)
         _hooks(one, where, out)
         _host_ports(one, where, host_ports, out)
@@ -74,7 +74,7 @@ def containers(spec: Obj, path: str, out: Collector) -> None:
 
 
 def _init(one: Obj, where: str, references: PodReferences, seen: set[str], out: Collector) -> None:
-    _common(one, where, references, out)
+    common(one, where, references, out)
     _name(one, where, seen, out)
     _host_ports(one, where, set(), out)
     policy = one.get("restartPolicy")
@@ -97,7 +97,7 @@ def _name(one: Obj, where: str, seen: set[str], out: Collector) -> None:
     seen.add(name)
 
 
-def _common(one: Obj, where: str, references: PodReferences, out: Collector) -> None:
+def common(one: Obj, where: str, references: PodReferences, out: Collector) -> None:
     out.checked(f"{where}.name", one.get("name", ""), names.dns_label)
     image = one.get("image", "")
     if not image:

@@ -52,7 +52,8 @@ PREPARE_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 class Container:
     """Container of a pod.
 
-    ``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always) or ``main``.
+    ``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always), ``main`` or
+    ``ephemeral``.
     """
 
     name: str
@@ -134,6 +135,15 @@ class PodMachine:
         self._advance(event.at)
         return self._take_instructions()
 
+    def add_ephemeral(self, pod: Mapping[str, Any], at: float) -> list[Instruction]:
+        """Start the ephemeral containers of the object that are new. A pod that ends gets none."""
+        if self.step in (PodStep.SETUP, PodStep.INITIALIZING, PodStep.RUNNING):
+            fresh = {n: c for n, c in _ephemeral_containers(pod["spec"]).items() if n not in self.containers}
+            self.containers |= fresh
+            if fresh:
+                self._advance(at)
+        return self._take_instructions()
+
     def resume(self, at: float, attempts: Mapping[str, tuple[int, Exit | None]], address: str) -> None:
         """Resume a pod that an earlier agent started.
 
@@ -169,7 +179,7 @@ class PodMachine:
     def failed(self) -> bool:
         if self.failure_reason:
             return True
-        return any(c.role != "sidecar" and not c.succeeded for c in self.containers.values())
+        return any(c.role in ("init", "main") and not c.succeeded for c in self.containers.values())
 
     # -- the pod -------------------------------------------------------------------------------
 
@@ -251,6 +261,10 @@ class PodMachine:
 
     def _advance(self, at: float) -> None:
         """Advance the pod as far as its containers allow."""
+        if self.step in (PodStep.INITIALIZING, PodStep.RUNNING):
+            for container in self.containers.values():
+                if container.role == "ephemeral" and container.step is ContainerStep.WAITING:
+                    self._handle_container(container, PodEvent(PodEventKind.START, at, container.name))
         if self.step is PodStep.INITIALIZING:
             self._initialize(at)
         if self.step is PodStep.RUNNING:
@@ -269,7 +283,7 @@ class PodMachine:
     def _initialize(self, at: float) -> None:
         past = any(c.role == "main" and c.step is not ContainerStep.WAITING for c in self.containers.values())
         for container in self.containers.values():
-            if container.role == "main":
+            if container.role in ("main", "ephemeral"):
                 continue
             if container.step is ContainerStep.WAITING:
                 self._handle_container(container, PodEvent(PodEventKind.START, at, container.name))
@@ -471,6 +485,12 @@ def _container(record: Mapping[str, Any], role: str, policy: str) -> Container:
     return Container(record["name"], role, policy, record.get("image") or "", health=health)
 
 
+def _ephemeral_containers(spec: Mapping[str, Any]) -> dict[str, Container]:
+    """Return the containers that were added to a running pod. They are never restarted."""
+    listed = spec.get("ephemeralContainers") or ()
+    return {record["name"]: _container(record, "ephemeral", "Never") for record in listed}
+
+
 def machine_of(pod: Mapping[str, Any]) -> PodMachine:
     """Return the state machine of a pod object."""
     metadata, spec = pod["metadata"], pod["spec"]
@@ -484,6 +504,7 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
     for container in spec.get("containers") or ():
         own = container.get("restartPolicy") or policy
         containers[container["name"]] = _container(container, "main", own)
+    containers |= _ephemeral_containers(spec)
     grace = spec.get("terminationGracePeriodSeconds")
     deadline = spec.get("activeDeadlineSeconds")
     return PodMachine(

@@ -30,7 +30,7 @@ def phase(machine: PodMachine) -> str:
 
 def status(machine: PodMachine, host_address: str) -> dict[str, Any]:
     """Return the whole status except the condition PodScheduled, which belongs to the scheduler."""
-    init = [c for c in machine.containers.values() if c.role != "main"]
+    init = [c for c in machine.containers.values() if c.role in ("init", "sidecar")]
     mains = [c for c in machine.containers.values() if c.role == "main"]
     record: dict[str, Any] = {
         "phase": phase(machine),
@@ -45,6 +45,8 @@ def status(machine: PodMachine, host_address: str) -> dict[str, Any]:
         record["podIPs"] = [{"ip": machine.address}]
     if init:
         record["initContainerStatuses"] = [_container(machine, c) for c in init]
+    if ephemeral := [c for c in machine.containers.values() if c.role == "ephemeral"]:
+        record["ephemeralContainerStatuses"] = [_container(machine, c) for c in ephemeral]
     if machine.failure_reason:
         record["reason"] = machine.failure_reason
         record["message"] = machine.failure_message
@@ -55,10 +57,12 @@ def is_ready(container: Container) -> bool:
     """Return whether the container is ready.
 
     Probes decide while it runs. Without probes it is ready at once. An init container is ready
-    after it has succeeded.
+    after it has succeeded. An ephemeral container is never ready, as in the kubelet.
     """
     if container.role == "init":
         return container.succeeded
+    if container.role == "ephemeral":
+        return False
     return is_started(container) and container.health.ready
 
 
@@ -72,7 +76,7 @@ def is_started(container: Container) -> bool:
 
 def containers_ready(machine: PodMachine) -> bool:
     """Return the condition ContainersReady."""
-    lasting = [c for c in machine.containers.values() if c.role != "init"]
+    lasting = [c for c in machine.containers.values() if c.role in ("main", "sidecar")]
     return machine.step is PodStep.RUNNING and all(is_ready(c) for c in lasting)
 
 
@@ -210,7 +214,7 @@ def _state(machine: PodMachine, container: Container, current: str) -> dict[str,
         return {"terminated": _terminated(container.exit, current)}
     waiting = {"reason": container.waiting_reason, "message": container.waiting_message}
     if not waiting["reason"]:
-        has_init = any(c.role != "main" for c in machine.containers.values())
+        has_init = any(c.role in ("init", "sidecar") for c in machine.containers.values())
         waits = container.role == "main" and has_init and not machine.initialized_at
         waiting["reason"] = "PodInitializing" if waits else "ContainerCreating"
         waiting["message"] = machine.preparing_message

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from windlass.node.devices import container_devices
 from windlass.node.devices.allocations import DeviceBusy
 from windlass.node.devices.manager import Rejected
 from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
-from windlass.node.lifecycle.events import RecordEvent
+from windlass.node.lifecycle.events import Instruction, RecordEvent, StartContainer
 from windlass.node.options import AgentOptions
-from windlass.node.paths import NodePaths
+from windlass.node.paths import NodePaths, attempt_numbers
 from windlass.node.pods import launch_spec, remote_shell, simulated_tools, volumes
 from windlass.node.pods.checkpoints import with_hook
 from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
@@ -47,7 +47,7 @@ from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
 from windlass.node.pods.progress_reports import progress_environment
 from windlass.node.pods.system_files import system_files
-from windlass.node.runtime import mounts
+from windlass.node.runtime import attempt_files, mounts
 from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
 from windlass.node.sandbox.hosts import hostname_of
 from windlass.node.sandbox.pod_network import Network
@@ -143,14 +143,22 @@ class ContainerLauncher:
         return hostname_in(self.pod, self._node.name)
 
     def container(self, name: str) -> Mapping[str, Any]:
-        """Return the manifest of the container or init container ``name``, with its checkpoint hook."""
+        """Return the manifest of the container ``name`` of any group, with its checkpoint hook."""
         spec = self.pod["spec"]
-        every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        groups = ("initContainers", "containers", "ephemeralContainers")
+        every = [container for group in groups for container in spec.get(group) or ()]
         return with_hook(self.pod, next(c for c in every if c["name"] == name))
 
     def notices(self) -> list[RecordEvent]:
         """Return events about everything that this node does differently from the manifest."""
         return notices(self.pod, self._options.images, self._network.capabilities, own_uid=os.geteuid())
+
+    def ephemeral_notices(self, instructions: Sequence[Instruction]) -> list[RecordEvent]:
+        """Return :meth:`notices` for the containers that ``instructions`` start."""
+        names = [one.container for one in instructions if isinstance(one, StartContainer)]
+        spec = {**self.pod["spec"], "initContainers": (), "containers": [self.container(n) for n in names]}
+        pod = {**self.pod, "spec": spec}
+        return notices(pod, self._options.images, self._network.capabilities, own_uid=os.geteuid())
 
     def _facts(self) -> PodFacts:
         return PodFacts(self.pod, self.address, self._node.address, self._node.allocatable)
@@ -236,6 +244,8 @@ class ContainerLauncher:
             by_name=self._network.capabilities.network and self.resolves_names,
         )
         spec = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
+        if target := container.get("targetContainerName"):
+            spec.record.update(self._target(target))
         self._report_launch(container, spec)
         if remote_shell.is_wanted(self.pod):
             argv = remote_shell.without_server(spec.record["argv"], self._paths.root)
@@ -249,6 +259,23 @@ class ContainerLauncher:
             "log_files": self._options.log_files,
         }
         return await self._runner.start(AttemptSpec(directory, record))
+
+    def _target(self, name: str) -> dict[str, Any]:
+        """Return what of the container ``name`` an ephemeral container shares: its processes.
+
+        Raises :class:`ContainerConfigError` unless it is running.
+        """
+        known = attempt_numbers(self._paths.attempts(self.uid, name))
+        directory = str(self._paths.attempt(self.uid, name, known[-1])) if known else ""
+        process = attempt_files.read(directory, attempt_files.PROCESS)
+        spec = attempt_files.read(directory, attempt_files.SPEC)
+        if process is None or spec is None or not attempt_files.is_running(process):
+            raise ContainerConfigError(
+                f"the target container {name} is not running", "CreateContainerConfigError"
+            )
+        if not spec.get("pid_namespace"):
+            return {"pid_namespace": False}  # it has no processes of its own: all are visible
+        return {"target": {name: process[name] for name in ("pid", "start_time")}}
 
     async def _setting(self, lookup: Lookup) -> launch_spec.PodSetting:
         spec, capabilities = self.pod["spec"], self._network.capabilities

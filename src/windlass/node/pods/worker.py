@@ -194,6 +194,12 @@ class PodWorker:
         Deletion, readiness gates and annotations matter: a binding may add annotations late.
         """
         self.pod = self._launcher.pod = pod
+        if instructions := self.machine.add_ephemeral(pod, self._clock.now()):
+            self._write_record()
+            for event in self._launcher.ephemeral_notices(instructions):
+                self._record_event(event)
+            self._do(instructions)
+            self.publisher.changed()
         gates = gates_of(pod)
         if gates != self.machine.gates:
             self.machine.gates = gates

@@ -198,7 +198,7 @@ def _isolate(spec: dict[str, Any]) -> None:
         mounts.perform(mounts.plan(wanted, mounts.MachineFileSystem()), spec["staging"])
     except OSError as error:
         raise Refused("mount", error) from None
-    if os.getpid() == 1:
+    if os.getpid() == 1 or spec.get("target"):
         mounts.mount_proc()
 
 

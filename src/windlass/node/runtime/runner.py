@@ -139,7 +139,7 @@ class ProcessHandle:
         attempt_files.signal(init, signal.SIGKILL)
         spec = attempt_files.read(self._directory, attempt_files.SPEC) or {}
         mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
-        if mark and not spec.get("pid_namespace"):  # no namespace died with init
+        if mark and (spec.get("target") or not spec.get("pid_namespace")):  # no namespace died with init
             syscalls.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:

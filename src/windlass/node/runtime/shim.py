@@ -126,7 +126,9 @@ class _Shim:
             join = spec.get("join")
             if join and "user" in join["namespaces"]:
                 syscalls.enter(join["pid"], join["start_time"], ("user",))
-            if spec.get("pid_namespace"):
+            if target := spec.get("target"):  # an ephemeral container among the processes of another
+                syscalls.enter(target["pid"], target["start_time"], ("pid",))
+            elif spec.get("pid_namespace"):
                 syscalls.unshare(syscalls.CLONE_NEWPID)
         except OSError as error:
             return {"stage": "isolate", "errno": error.errno or 0, "message": str(error), "path": ""}

@@ -45,6 +45,8 @@ class Reviewed(msgspec.Struct, frozen=True):
 def _apply_defaults(review: Review) -> None:
     if review.main or review.resource.custom:
         defaults.apply(review.resource, review.object)
+    elif review.caller.subresource == "ephemeralcontainers":
+        defaults.pod.ephemeral_containers(review.object)
 
 
 def _validate(review: Review) -> None:

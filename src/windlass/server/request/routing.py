@@ -79,8 +79,6 @@ def unknown_resource() -> StatusError:
 
 _INSTEAD = {
     "proxy": "use kubectl port-forward POD PORT",
-    "ephemeralcontainers": "run the tool in the container (kubectl exec -it POD -- sh), "
-    "which has the programs of this machine, or in a copy of the pod (kubectl debug POD --copy-to NAME)",
 }
 
 
