@@ -295,6 +295,10 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
 )
 RAY_CLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster", True, (), ("all",), _STATUS, custom=True)
 RAY_JOBS = Resource("ray.io", "v1", "rayjobs", "RayJob", True, (), ("all",), _STATUS, custom=True)
+RAY_SERVICES = Resource("ray.io", "v1", "rayservices", "RayService", True, (), ("all",), _STATUS, custom=True)
+RAY_CRON_JOBS = Resource(
+    "ray.io", "v1", "raycronjobs", "RayCronJob", True, (), ("all",), _STATUS, custom=True
+)
 
 HYPERNODES = Resource(
     "topology.volcano.sh",
@@ -425,6 +429,8 @@ ALL: tuple[Resource, ...] = (
     CLUSTER_TRAINING_RUNTIMES,
     RAY_CLUSTERS,
     RAY_JOBS,
+    RAY_SERVICES,
+    RAY_CRON_JOBS,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

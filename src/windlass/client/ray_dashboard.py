@@ -1,4 +1,4 @@
-"""Jobs in the dashboard of a Ray cluster (``/api/jobs/``)."""
+"""Jobs and Serve applications in the dashboard of a Ray cluster (``/api/jobs/``, ``/api/serve/applications/``)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from windlass.client.http import HttpTransport
 from windlass.client.transport import Request, Response, whole
 
 TIMEOUT_SECONDS = 5.0
+"""Timeout of a request in seconds."""
+PROXY_SECONDS = 2.0
+"""Timeout of a request to a proxy of Ray Serve in seconds."""
+DEPLOY_SECONDS = 20.0
+"""Timeout of a submission of applications in seconds. The first one starts Ray Serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +70,53 @@ class RayDashboard:
         """Stop a job. Raises :class:`Unreachable`."""
         await self._call("POST", f"/api/jobs/{quote(job_id, safe='')}/stop")
 
-    async def _call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def serve_applications(self) -> dict[str, dict[str, Any]]:
+        """Return the applications of Ray Serve by name, as a RayService shows them. Raises :class:`Unreachable`."""
+        status, body = await self._call("GET", "/api/serve/applications/", query="api_type=declarative")
+        if status != 200:
+            raise self._refused(status, body)
+        found = msgspec.json.decode(body).get("applications") or {}
+        return {name or "default": _application(shown) for name, shown in found.items()}
+
+    async def deploy_applications(self, config: Mapping[str, Any]) -> None:
+        """Submit applications (``ServeDeploySchema``). Raises :class:`Unreachable`, also where Ray refuses them."""
+        body = msgspec.json.encode(config)
+        status, answer = await self._call("PUT", "/api/serve/applications/", body, timeout=DEPLOY_SECONDS)
+        if not 200 <= status <= 299:
+            raise self._refused(status, answer)
+
+    async def serve_proxy_answers(self) -> bool:
+        """Return whether a proxy of Ray Serve listens at the address and is healthy."""
+        try:
+            return (await self._call("GET", "/-/healthz", timeout=PROXY_SECONDS))[0] == 200
+        except Unreachable:
+            return False
+
+    async def _call(
+        self, method: str, path: str, body: bytes = b"", *, query: str = "", timeout: float = TIMEOUT_SECONDS
+    ) -> tuple[int, bytes]:
         headers = {"accept": "application/json", "content-type": "application/json"}
         try:
-            async with asyncio.timeout(TIMEOUT_SECONDS):
-                response: Response = await self._transport.request(Request(method, path, "", headers, body))
+            async with asyncio.timeout(timeout):
+                response: Response = await self._transport.request(
+                    Request(method, path, query, headers, body)
+                )
                 return response.status, await whole(response)
         except TimeoutError:
-            raise timed_out(self._transport.where, "an answer", TIMEOUT_SECONDS, processed=True) from None
+            raise timed_out(self._transport.where, "an answer", timeout, processed=True) from None
 
     def _refused(self, status: int, body: bytes) -> Unreachable:
         text = body.decode(errors="replace").strip().splitlines()
         return disconnected(
             self._transport.where, f"HTTP {status}: {text[-1] if text else ''}", processed=True
         )
+
+
+def _application(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return status and message of an application and of its deployments."""
+    deployments = {name: _state(found) for name, found in (shown.get("deployments") or {}).items()}
+    return {**_state(shown), **({"serveDeploymentStatuses": deployments} if deployments else {})}
+
+
+def _state(shown: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(shown[key]) for key in ("status", "message") if shown.get(key)}

@@ -1,4 +1,4 @@
-"""Validation of RayClusters and RayJobs."""
+"""Validation of Ray's kinds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import copy
 from typing import Any
 
 import pytest
-from ray_world import cluster_spec, ray_cluster, ray_job
+from ray_world import cluster_spec, ray_cluster, ray_job, ray_service
 
-from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS
+from windlass.api.resources import RAY_CLUSTERS, RAY_CRON_JOBS, RAY_JOBS, RAY_SERVICES
 from windlass.api.validation import validate
 
 
 def errors(obj: dict[str, Any]) -> list[tuple[str, str]]:
-    kind = RAY_CLUSTERS if obj["kind"] == "RayCluster" else RAY_JOBS
+    kinds = (RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES, RAY_CRON_JOBS)
+    kind = next(found for found in kinds if found.kind == obj["kind"])
     return [(error.field, error.message) for error in validate(kind, copy.deepcopy(obj))]
 
 
@@ -21,6 +22,46 @@ def test_what_users_write_is_valid() -> None:
     assert errors(ray_cluster()) == []
     assert errors(ray_job()) == []
     assert errors(ray_job(rayClusterSpec=None, clusterSelector={"ray.io/cluster": "c"})) == []
+    assert errors(ray_service()) == []
+    assert errors(ray_cron_job()) == []
+
+
+def ray_cron_job(**spec: Any) -> dict[str, Any]:
+    given = {"schedule": "*/5 * * * *", "jobTemplate": ray_job()["spec"], **spec}
+    metadata = {"name": "c", "namespace": "default"}
+    return {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": metadata, "spec": given}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "words"),
+    [
+        ({"schedule": "TZ=UTC * * * * *"}, "spec.schedule", "set spec.timeZone"),
+        ({"schedule": "61 * * * *"}, "spec.schedule", "61"),
+        ({"timeZone": "Mars/Olympus"}, "spec.timeZone", "Mars"),
+        ({"jobTemplate": {"entrypoint": "a"}}, "spec.jobTemplate.rayClusterSpec", "must be set"),
+    ],
+)
+def test_cron_jobs_that_cannot_run(spec: dict[str, Any], path: str, words: str) -> None:
+    ((found, detail),) = errors(ray_cron_job(**spec))
+    assert found == path
+    assert words in detail
+
+
+def test_services_that_cannot_run() -> None:
+    for kind, words in (("NewClusterWithIncrementalUpgrade", "use NewCluster"), ("Recreate", "None")):
+        ((path, detail),) = errors(ray_service(upgradeStrategy={"type": kind}))
+        assert path == "spec.upgradeStrategy.type"
+        assert words in detail
+    manifest = ray_service()
+    manifest["metadata"] |= {"name": "a" * 45, "annotations": {"ray.io/initializing-timeout": "-5m"}}
+    assert [path for path, _ in errors(manifest)] == [
+        "metadata.name",
+        "metadata.annotations[ray.io/initializing-timeout]",
+    ]
+    manifest = ray_service()
+    manifest["spec"]["rayClusterConfig"]["headGroupSpec"]["headService"] = {"metadata": {"name": "x"}}
+    ((path, _),) = errors(manifest)
+    assert path == "spec.rayClusterConfig.headGroupSpec.headService.metadata.name"
 
 
 GROUP = cluster_spec()["workerGroupSpecs"][0]

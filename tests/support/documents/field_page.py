@@ -62,7 +62,6 @@ NOT_SERVED: Mapping[str, str] = {
     "keda.sh": "there is no autoscaler of replicas",
     "kueue.x-k8s.io": "queues are those of Windlass. The label `kueue.x-k8s.io/queue-name` of jobs is read",
     "policy.karmada.io": "Windlass operates one cluster",
-    "ray.io": "Serve applications are not operated. In a cluster KubeRay's pods form a gang",
     "rbac.authorization.k8s.io": "single-node mode has one administrator and no RBAC",
     "resource.nvidia.com": "NVIDIA's DRA driver operates it. Its own definition can be applied",
 }

@@ -30,6 +30,7 @@ from windlass.api.resources import (
     PODS,
     RAY_CLUSTERS,
     RAY_JOBS,
+    RAY_SERVICES,
     STATEFUL_SETS,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
@@ -256,6 +257,7 @@ DERIVE: dict[Resource, Callable[[Json], FieldPods]] = {
     LEADER_WORKER_SETS: _leader_worker_set,
     RAY_CLUSTERS: _ray,
     RAY_JOBS: _ray,
+    RAY_SERVICES: _ray,
     DEPLOYMENTS: _application(DEPLOYMENTS),
     STATEFUL_SETS: _application(STATEFUL_SETS),
 }

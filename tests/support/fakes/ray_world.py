@@ -1,4 +1,4 @@
-"""A RayJob or RayCluster in a :class:`fakeapi.FakeApi`, reconciled step by step.
+"""A RayJob, RayCluster or RayService in a :class:`fakeapi.FakeApi`, reconciled step by step.
 
 The test plays scheduler, kubelet, the Job controller and Ray's dashboard.
 """
@@ -11,11 +11,20 @@ from typing import Any
 from fakeapi import Crash, FakeApi, Words
 
 from windlass.api import ray_fields as fields
-from windlass.api.resources import BATCH_JOBS, POD_GROUPS, PODS, RAY_CLUSTERS, RAY_JOBS
+from windlass.api.resources import (
+    BATCH_JOBS,
+    POD_GROUPS,
+    PODS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
+    RAY_SERVICES,
+    Resource,
+)
 from windlass.client.ray_dashboard import RayJobInfo
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.ray.cluster_controller import RayClusterController
 from windlass.controllers.ray.job_controller import RayJobController
+from windlass.controllers.ray.service_controller import RayServiceController
 from windlass.kits.clock import FakeClock
 
 Json = dict[str, Any]
@@ -58,10 +67,29 @@ def ray_job(**spec: Any) -> Json:
     }
 
 
+SERVE_CONFIG = """
+applications:
+- name: fruit
+  import_path: fruit:app
+"""
+
+
+def ray_service(config: str = SERVE_CONFIG, **spec: Any) -> Json:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": "s", "namespace": "default", "labels": {"team": "a"}},
+        "spec": {"serveConfigV2": config, "rayClusterConfig": cluster_spec(1), **spec},
+    }
+
+
 class FakeDashboard:
-    """Ray's dashboard: submission id → job."""
+    """Ray's dashboard: submission id → job; and its Serve applications with the proxies of the heads."""
 
     def __init__(self) -> None:
+        self.applications: dict[str, Json] = {}
+        self.deployed: list[Json] = []
+        self.proxies_answer = True
         self.jobs: dict[str, RayJobInfo] = {}
         self.submitted: list[Json] = []
         self.addresses: set[str] = set()
@@ -83,6 +111,20 @@ class FakeDashboard:
         self.submitted.append(job)
         self.jobs[job["submission_id"]] = RayJobInfo("PENDING", "queued")
 
+    async def serve_applications(self) -> dict[str, Json]:
+        return self.applications
+
+    async def deploy_applications(self, config: Json) -> None:
+        self.deployed.append(config)
+        for application in config.get("applications") or ():
+            self.applications.setdefault(application["name"], {"status": "DEPLOYING"})
+
+    async def serve_proxy_answers(self) -> bool:
+        return self.proxies_answer
+
+
+_KINDS: dict[str, Resource] = {kind.kind: kind for kind in (RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES)}
+
 
 class RayWorld:
     """One object of Ray, the controllers of Ray, and everything else around them."""
@@ -92,7 +134,7 @@ class RayWorld:
         self.words = Words()
         self.dashboard = FakeDashboard()
         self.restart()
-        self.api.put(RAY_JOBS if manifest["kind"] == "RayJob" else RAY_CLUSTERS, manifest)
+        self.api.put(_KINDS[manifest["kind"]], manifest)
 
     def restart(self) -> None:
         """The process died; a new one starts from what is stored."""
@@ -100,6 +142,7 @@ class RayWorld:
         api: Any = self.api
         self.clusters = RayClusterController(api, self.api.clock, "windlass")
         self.jobs = RayJobController(api, self.api.clock, self.dashboard)  # type: ignore[arg-type]
+        self.services = RayServiceController(api, self.api.clock, self.dashboard)  # type: ignore[arg-type]
         self.executor = EffectExecutor(api)
 
     def reconcile(self) -> int:
@@ -107,7 +150,11 @@ class RayWorld:
 
         async def once() -> int:
             writes = 0
-            for controller, kind in ((self.jobs, RAY_JOBS), (self.clusters, RAY_CLUSTERS)):
+            for controller, kind in (
+                (self.services, RAY_SERVICES),
+                (self.jobs, RAY_JOBS),
+                (self.clusters, RAY_CLUSTERS),
+            ):
                 for key in list(self.api.stored.get(kind, {})):
                     effects = await controller.reconcile(key)
                     for event in effects.events:
@@ -168,6 +215,27 @@ class RayWorld:
         """Let the dashboard show a state of the present submission."""
         self.dashboard.jobs[self.job_status["jobId"]] = RayJobInfo(status, message, 1_767_268_800.0)
 
+    def serve(self, *states: str) -> None:
+        """Let the dashboard show applications in states; the first one is called ``fruit``."""
+        names = ("fruit", "math")
+        self.dashboard.applications = {
+            name: {"status": state} for name, state in zip(names, states, strict=False)
+        }
+
+    def respecify(self, **cluster: Any) -> None:
+        """Change the cluster of the RayService, as its user does."""
+        (found,) = self.api.objects(RAY_SERVICES)
+        spec = {**found["spec"]["rayClusterConfig"], **cluster}
+        generation = found["metadata"]["generation"] + 1
+        self.api.change(
+            RAY_SERVICES, "default/s", spec={"rayClusterConfig": spec}, metadata={"generation": generation}
+        )
+
+    @property
+    def service_status(self) -> Json:
+        (found,) = self.api.objects(RAY_SERVICES)
+        return found.get("status") or {}
+
     @property
     def cluster_status(self) -> Json:
         return self.api.objects(RAY_CLUSTERS)[0]["status"]
@@ -182,4 +250,4 @@ class RayWorld:
         return self.job_status.get("jobDeploymentStatus", "")
 
 
-__all__ = ["Crash", "RayWorld", "cluster_spec", "group_template", "ray_cluster", "ray_job"]
+__all__ = ["Crash", "RayWorld", "cluster_spec", "group_template", "ray_cluster", "ray_job", "ray_service"]

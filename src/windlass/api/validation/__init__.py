@@ -91,6 +91,8 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.CLUSTER_TRAINING_RUNTIMES: trainer.runtime,
     resources.RAY_CLUSTERS: ray.ray_cluster,
     resources.RAY_JOBS: ray.ray_job,
+    resources.RAY_SERVICES: ray.ray_service,
+    resources.RAY_CRON_JOBS: ray.ray_cron_job,
     resources.VOLCANO_CRON_JOBS: volcano_cronjob.cron_job,
     resources.JOB_FLOWS: jobflow.job_flow,
     resources.JOB_TEMPLATES: jobflow.job_template,

@@ -7,10 +7,16 @@ from typing import Any
 
 from windlass.api import ray_fields as fields
 from windlass.api.validation.collector import Collector, part
+from windlass.api.validation.volcano_cronjob import check_schedule, check_time_zone
+from windlass.kits import durations
 
 Obj = Mapping[str, Any]
 _NAME_LIMIT = 50
 """Maximum length of a name, so that names of pods and Services fit."""
+_SERVICE_NAME_LIMIT = _NAME_LIMIT - 6
+"""Maximum length of the name of a RayService. Names of its clusters are six characters longer."""
+_CRON_NAME_LIMIT = _NAME_LIMIT - 11
+"""Maximum length of the name of a RayCronJob. Names of its jobs are up to eleven characters longer."""
 
 
 def ray_cluster(obj: Obj, old: Obj | None, out: Collector) -> None:
@@ -22,38 +28,88 @@ def ray_cluster(obj: Obj, old: Obj | None, out: Collector) -> None:
 def ray_job(obj: Obj, old: Obj | None, out: Collector) -> None:
     """Check a RayJob."""
     _name(obj, "RayJob", out)
-    spec = part(obj, "spec")
+    _job(part(obj, "spec"), "spec", out)
+
+
+def _job(spec: Obj, path: str, out: Collector) -> None:
     selector = spec.get("clusterSelector")
     if not selector and not spec.get("rayClusterSpec"):
-        out.required("spec.rayClusterSpec", "one of rayClusterSpec and clusterSelector must be set")
+        out.required(f"{path}.rayClusterSpec", "one of rayClusterSpec and clusterSelector must be set")
     if selector and fields.CLUSTER not in selector:
         why = f"the cluster is named by the key {fields.CLUSTER}: {fields.CLUSTER}: NAME"
-        out.invalid("spec.clusterSelector", selector, why)
+        out.invalid(f"{path}.clusterSelector", selector, why)
     if selector and spec.get("suspend"):
         out.forbidden(
-            "spec.suspend", "a job in a cluster of its user cannot be suspended: suspend the RayCluster"
+            f"{path}.suspend", "a job in a cluster of its user cannot be suspended: suspend the RayCluster"
         )
     if spec.get("rayClusterSpec"):
-        _cluster(part(spec, "rayClusterSpec"), "spec.rayClusterSpec", out)
+        _cluster(part(spec, "rayClusterSpec"), f"{path}.rayClusterSpec", out)
     mode = spec.get("submissionMode") or fields.K8S_JOB_MODE
-    out.choice("spec.submissionMode", mode, (fields.K8S_JOB_MODE, fields.HTTP_MODE, fields.INTERACTIVE_MODE))
+    out.choice(
+        f"{path}.submissionMode", mode, (fields.K8S_JOB_MODE, fields.HTTP_MODE, fields.INTERACTIVE_MODE)
+    )
     if mode != fields.INTERACTIVE_MODE and not str(spec.get("entrypoint") or "").strip():
         out.required(
-            "spec.entrypoint", f"the command to run, unless submissionMode is {fields.INTERACTIVE_MODE}"
+            f"{path}.entrypoint", f"the command to run, unless submissionMode is {fields.INTERACTIVE_MODE}"
         )
     deletes = spec.get("shutdownAfterJobFinishes") or spec.get("deletionStrategy")
     if spec.get("ttlSecondsAfterFinished") and not deletes:
         out.invalid(
-            "spec.ttlSecondsAfterFinished",
+            f"{path}.ttlSecondsAfterFinished",
             spec["ttlSecondsAfterFinished"],
             "it needs shutdownAfterJobFinishes: true, or a deletionStrategy",
         )
 
 
+def ray_service(obj: Obj, old: Obj | None, out: Collector) -> None:
+    """Check a RayService."""
+    _name(obj, "RayService", out)
+    spec = part(obj, "spec")
+    _cluster(part(spec, "rayClusterConfig"), "spec.rayClusterConfig", out)
+    strategy = part(spec, "upgradeStrategy").get("type")
+    if strategy == fields.INCREMENTAL_UPGRADE:
+        why = (
+            "it needs the Gateway API, which Windlass does not operate: use NewCluster, which switches all requests "
+            "to the new cluster when its applications run"
+        )
+        out.invalid("spec.upgradeStrategy.type", strategy, why)
+    elif strategy is not None:
+        out.choice("spec.upgradeStrategy.type", strategy, (fields.NEW_CLUSTER, fields.NO_UPGRADE))
+    head = part(part(spec, "rayClusterConfig"), "headGroupSpec")
+    if part(part(head, "headService"), "metadata").get("name"):
+        path = "spec.rayClusterConfig.headGroupSpec.headService.metadata.name"
+        out.forbidden(
+            path, "the name of the head's Service follows from that of the RayService: leave it out"
+        )
+    timeout = part(part(obj, "metadata"), "annotations").get(fields.INITIALIZING_TIMEOUT)
+    if timeout and not _is_timeout(str(timeout)):
+        path = f"metadata.annotations[{fields.INITIALIZING_TIMEOUT}]"
+        out.invalid(path, timeout, "write a positive duration such as 5m or 1h, or a number of seconds")
+
+
+def _is_timeout(text: str) -> bool:
+    try:
+        return (float(text) if text.isdecimal() else durations.parse(text)) > 0
+    except ValueError:
+        return False
+
+
+def ray_cron_job(obj: Obj, old: Obj | None, out: Collector) -> None:
+    """Check a RayCronJob."""
+    name, spec = str(part(obj, "metadata").get("name") or ""), part(obj, "spec")
+    if len(name) > _CRON_NAME_LIMIT:
+        why = f"a RayCronJob has a name of at most {_CRON_NAME_LIMIT} characters: the names of its jobs are longer"
+        out.invalid("metadata.name", name, why)
+    check_schedule(spec.get("schedule") or "", out)
+    check_time_zone(spec.get("timeZone"), out)
+    _job(part(spec, "jobTemplate"), "spec.jobTemplate", out)
+
+
 def _name(obj: Obj, kind: str, out: Collector) -> None:
     name = str(part(obj, "metadata").get("name") or "")
-    if len(name) > _NAME_LIMIT:
-        out.invalid("metadata.name", name, f"a {kind} has a name of at most {_NAME_LIMIT} characters")
+    limit = _SERVICE_NAME_LIMIT if kind == "RayService" else _NAME_LIMIT
+    if len(name) > limit:
+        out.invalid("metadata.name", name, f"a {kind} has a name of at most {limit} characters")
 
 
 def _cluster(spec: Obj, path: str, out: Collector) -> None:

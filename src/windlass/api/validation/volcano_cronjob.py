@@ -22,12 +22,12 @@ def cron_job(obj: Obj, old: Obj | None, out: Collector) -> None:
             name,
             f"it has {len(name)} characters, {_NAME_LIMIT} are allowed: the names of its jobs are longer",
         )
-    _schedule(spec.get("schedule") or "", out)
-    _zone(spec.get("timeZone"), out)
+    check_schedule(spec.get("schedule") or "", out)
+    check_time_zone(spec.get("timeZone"), out)
     as_job(f"{name}-00000000", part(part(spec, "jobTemplate"), "spec"), "spec.jobTemplate.spec", out)
 
 
-def _schedule(text: str, out: Collector) -> None:
+def check_schedule(text: str, out: Collector) -> None:
     if not text:
         out.required("spec.schedule", "such as */5 * * * *")
     elif "TZ" in text:
@@ -39,7 +39,7 @@ def _schedule(text: str, out: Collector) -> None:
             out.invalid("spec.schedule", text, str(problem))
 
 
-def _zone(name: str | None, out: Collector) -> None:
+def check_time_zone(name: str | None, out: Collector) -> None:
     if name is None:
         return
     if not name or name.lower() == "local":

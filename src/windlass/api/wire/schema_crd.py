@@ -39,6 +39,18 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate"): f"{CORE}PodTemplateSpec",
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate"): f"{CORE}PodTemplateSpec",
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.volumeClaimTemplates"): f"{CORE}PersistentVolumeClaim",
+    **{
+        (kind, f"spec{within}.{group}.template"): f"{CORE}PodTemplateSpec"
+        for kind, within in (
+            ("RayCluster", ""),
+            ("RayJob", ".rayClusterSpec"),
+            ("RayService", ".rayClusterConfig"),
+            ("RayCronJob", ".jobTemplate.rayClusterSpec"),
+        )
+        for group in ("headGroupSpec", "workerGroupSpecs")
+    },
+    ("RayJob", "spec.submitterPodTemplate"): f"{CORE}PodTemplateSpec",
+    ("RayCronJob", "spec.jobTemplate.submitterPodTemplate"): f"{CORE}PodTemplateSpec",
     ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
     ("CronJob", "spec.jobTemplate.spec.tasks.template"): f"{CORE}PodTemplateSpec",
     ("CronJob", "spec.jobTemplate.spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",

@@ -16,6 +16,7 @@ from windlass.api.resources import (
     PYTORCH_JOBS,
     RAY_CLUSTERS,
     RAY_JOBS,
+    RAY_SERVICES,
     REPLICA_SETS,
     STATEFUL_SETS,
     TRAIN_JOBS,
@@ -41,6 +42,7 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     TRAIN_JOBS: ("spec", "suspend"),
     RAY_JOBS: ("spec", "suspend"),
     RAY_CLUSTERS: ("spec", "suspend"),
+    RAY_SERVICES: ("spec", "suspend"),
 }
 """Field of each kind that suspends a job. Volcano Jobs are suspended by Commands."""
 REPLICATED = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, LEADER_WORKER_SETS)
@@ -143,6 +145,16 @@ def _scale_patch(invocation: Invocation, job: Job, counts: Mapping[str, int]) ->
         return {"spec": {"replicas": _only_number(invocation, job, counts)}}
     if job.resource is TRAIN_JOBS:
         return _train_scale(invocation, job, counts)
+    if job.resource is RAY_CLUSTERS:
+        return _ray_scale(invocation, job, counts)
+    if job.resource is RAY_SERVICES:
+        cluster = job.definition.group(job.obj) if job.definition is not None else job.name
+        raise _refusal(
+            job,
+            "scale",
+            "the numbers of workers are those of its RayCluster, once that exists",
+            _remedy(invocation, job, f"windlass show raycluster/{cluster}"),
+        )
     raise _refusal(
         job,
         "scale",
@@ -319,6 +331,25 @@ def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int])
         )
     replicas = {role: {"replicas": count} for role, count in wanted.items()}
     return {"spec": {fields.field: replicas}}
+
+
+def _ray_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    """Change the workers of a RayCluster; the head is one pod."""
+    groups: list[Object] = copy.deepcopy(job.obj["spec"].get("workerGroupSpecs") or [])
+    wanted = _roles(invocation, job, counts, [group["groupName"] for group in groups])
+    for group in groups:
+        if group["groupName"] in wanted:
+            count = wanted[group["groupName"]]
+            low, high = group.get("minReplicas") or 0, group.get("maxReplicas")
+            if count < low or (high is not None and count > high):
+                raise _refusal(
+                    job,
+                    "scale",
+                    f"group {group['groupName']} has minReplicas {low} and maxReplicas {high}",
+                    _remedy(invocation, job, f"windlass scale {job.name} {group['groupName']}={low or 1}"),
+                )
+            group["replicas"] = count
+    return {"spec": {"workerGroupSpecs": groups}}
 
 
 def _train_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:

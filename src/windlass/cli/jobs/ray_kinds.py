@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api import ray_fields
-from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS
+from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
 from windlass.cli.text import timestamp
 
@@ -70,4 +70,36 @@ _RAY_JOB = JobKind(
     selector=lambda name: f"{ray_fields.ORIGINATED_FROM}={name}",
 )
 
-RAY_KINDS = (_RAY_CLUSTER, _RAY_JOB)
+
+def _ray_service_phase(obj: Object) -> str:
+    found = {one["type"]: one for one in (obj.get("status") or {}).get("conditions") or ()}
+    ready = found.get("Ready") or {}
+    if ready.get("reason") in ("InitializingTimeout", "ValidationFailed"):
+        return "Failed"
+    if any((found.get(kind) or {}).get("status") == "True" for kind in ("Suspending", "Suspended")):
+        return "Suspended"
+    return "Running" if ready.get("status") == "True" else "Pending"
+
+
+def _ray_service_group(obj: Object) -> str:
+    """Return the cluster that serves; before the first one, the cluster that is to serve."""
+    status = obj.get("status") or {}
+    names_of_clusters = (
+        (status.get(f"{role}ServiceStatus") or {}).get("rayClusterName") for role in ("active", "pending")
+    )
+    return next(filter(None, names_of_clusters), obj["metadata"]["name"])
+
+
+_RAY_SERVICE = JobKind(
+    resource=RAY_SERVICES,
+    words=("rayservice", "rayservices", "rayservice.ray.io"),
+    phase=_ray_service_phase,
+    roles=lambda obj: _ray_roles((obj.get("spec") or {}).get("rayClusterConfig") or {}),
+    queue=_ray_queue,
+    ended=lambda obj: 0.0,
+    succeeded=lambda obj: 0,
+    group=_ray_service_group,
+    selector=lambda name: f"{ray_fields.ORIGINATED_FROM}={name}",
+)
+
+RAY_KINDS = (_RAY_CLUSTER, _RAY_JOB, _RAY_SERVICE)

@@ -17,7 +17,9 @@ from windlass.api.resources import (
     MPI_JOBS,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
+    RAY_CRON_JOBS,
     RAY_JOBS,
+    RAY_SERVICES,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
@@ -35,7 +37,9 @@ from windlass.controllers.jobflow.controller import JobFlowController, JobTempla
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
 from windlass.controllers.ray.cluster_controller import RayClusterController
+from windlass.controllers.ray.cron_controller import RayCronJobController
 from windlass.controllers.ray.job_controller import RayJobController
+from windlass.controllers.ray.service_controller import RayServiceController
 from windlass.controllers.rendezvous.controller import RendezvousController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.controllers.trainer.controller import TrainJobController
@@ -155,12 +159,14 @@ TRAINER = KindFamily(
 
 RAY = KindFamily(
     "ray",
-    (RAY_CLUSTERS, RAY_JOBS),
+    (RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES, RAY_CRON_JOBS),
     frozenset({"kuberay-operator"}),
     ("kuberay/operator",),
     lambda context: [
         RayClusterController(context.informers, context.clock, context.scheduler),
         RayJobController(context.informers, context.clock),
+        RayServiceController(context.informers, context.clock),
+        RayCronJobController(context.informers, context.clock),
         AttemptController(RAY_ATTEMPTS, context.informers, context.clock),
     ],
 )

@@ -48,8 +48,8 @@ def build_pod(cluster: RayCluster, group: NodeGroup, number: int, scheduler: str
     }
     if cluster.origin_name:
         labels[fields.ORIGINATED_FROM] = cluster.origin_name
-    if cluster.origin == "RayService":
-        labels[fields.SERVE_LABEL] = "true"
+    if cluster.origin == "RayService":  # of the head by its controller, once its proxy answers
+        labels[fields.SERVE_LABEL] = "false" if group.type == HEAD else "true"
     annotations = {
         **(template.get("annotations") or {}),
         names.GROUP_NAME: cluster.name,
@@ -182,6 +182,14 @@ def _add_probes(cluster: RayCluster, group: NodeGroup, main: dict[str, Any]) -> 
     timeout = 5 if group.type == HEAD else 2
     probe = {**_PROBE, "timeoutSeconds": timeout, "exec": {"command": ["bash", "-c", script]}}
     main.setdefault("livenessProbe", {**probe, "initialDelaySeconds": 30, "failureThreshold": 120})
+    if (
+        cluster.origin == "RayService" and group.type != HEAD
+    ):  # a worker gets requests while its proxy answers
+        proxy = next((one["containerPort"] for one in main["ports"] if one.get("name") == "serve"), None)
+        url = f"http://localhost:{proxy or fields.SERVE_PORT}/-/healthz"
+        command = f"{script} && wget --tries 1 -T 10 -q -O- {url} | grep success"
+        serving = {**probe, "exec": {"command": ["bash", "-c", command]}, "failureThreshold": 1}
+        main.setdefault("readinessProbe", serving)
     main.setdefault("readinessProbe", {**probe, "failureThreshold": 10})
 
 
