@@ -260,6 +260,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("node drain gpu-1 --yes --grace-period 0 --timeout 30s", r"gpu-1"),
     ("plugin ls", r"low-priority-gate(.|\n)*policy in force"),
     ("install --dry-run", r"dry run"),
+    ("model ls", r"single-node mode serves"),
     ("upgrade --check", r"ready: "),
     ("uninstall --dry-run", r"would be deleted"),
 )

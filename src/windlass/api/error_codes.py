@@ -233,6 +233,18 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass status` tells whether it runs.",
     ),
     (
+        "WL-MODEL-404",
+        "there is no such model",
+        "No node has or fetches a model of this name. `windlass model ls` lists the models of all nodes.",
+    ),
+    (
+        "WL-MODEL-500",
+        "a model could not be fetched",
+        "The node could not get the model, and the message says why: the source does not exist or does not "
+        "answer, the checksum is another, or there is no room that models which are neither pinned nor in use "
+        "could make. Fetches that may succeed later go on in the background: `windlass model ls` shows them.",
+    ),
+    (
         "WL-PRIORITY-404",
         "there is no such priority class",
         "The class named by --priority does not exist. `windlass get priorityclasses` lists them.",

@@ -299,6 +299,9 @@ RAY_SERVICES = Resource("ray.io", "v1", "rayservices", "RayService", True, (), (
 RAY_CRON_JOBS = Resource(
     "ray.io", "v1", "raycronjobs", "RayCronJob", True, (), ("all",), _STATUS, custom=True
 )
+MODEL_CACHES = Resource(
+    "kurator.dev", "v1alpha1", "modelcaches", "ModelCache", False, ("mcache",), (), _STATUS, custom=True
+)
 
 HYPERNODES = Resource(
     "topology.volcano.sh",
@@ -431,6 +434,7 @@ ALL: tuple[Resource, ...] = (
     RAY_JOBS,
     RAY_SERVICES,
     RAY_CRON_JOBS,
+    MODEL_CACHES,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

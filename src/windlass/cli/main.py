@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queue": ("Cluster", "Queues: ls, tree, create, set."),
     "node": ("Cluster", "Nodes: ls, tree, add-simulated, cordon, uncordon, drain."),
     "gpu": ("Cluster", "GPUs: ls, clear."),
+    "model": ("Cluster", "Models on the nodes: ls, pull, rm."),
     "plan": ("Cluster", "Show what the scheduler would do with a cluster."),
     "what-if": ("Cluster", "Show which jobs would start earlier or later in a changed cluster."),
     "defrag": ("Cluster", "Show which idle GPUs no pending job can use, and which moves would help."),

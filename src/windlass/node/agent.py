@@ -41,6 +41,7 @@ from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import PodEvent, PodEventKind
 from windlass.node.lifecycle.state_machine import ImpossibleTransition
 from windlass.node.mirror_pods import MirrorPods
+from windlass.node.models import Models
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.pods.launcher import NodeFacts
@@ -129,9 +130,7 @@ class NodeAgent:
             node = await self._set_up()
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             service_names = self._set_up_services()
-            provisioner = Provisioner(
-                self._client, self._informers, self.recorder, self._clock, self._rng, self._paths.claims
-            )
+            storage = self._storage()
             nodes = self._informers.informer(NODES, decode=decode_simulated)
             simulated = SimulatedNodes(
                 self._client,
@@ -160,7 +159,8 @@ class NodeAgent:
                 group.create_task(self._stream_listener().run(), name="streams")
                 group.create_task(self.proxies.run(), name="service proxies")
                 group.create_task(service_names.run(), name="external names")
-                group.create_task(provisioner.run(), name="volumes")
+                for name, keeper in storage.items():
+                    group.create_task(keeper.run(), name=name)
                 if device_reporter is not None:
                     group.create_task(device_reporter.run(), name="devices")
         finally:
@@ -176,6 +176,14 @@ class NodeAgent:
                 if self._nvml is not None:
                     self._nvml.close()
                 lock.release()
+
+    def _storage(self) -> dict[str, Provisioner | Models]:
+        """Return the keepers of what lies on this machine, by the names of their tasks."""
+        parts = (self._client, self._informers, self.recorder, self._clock, self._rng)
+        return {
+            "volumes": Provisioner(*parts, self._paths.claims),
+            "models": Models(*parts, self._paths.models),
+        }
 
     def _stream_listener(self) -> StreamListener:
         path = self._state.node_socket

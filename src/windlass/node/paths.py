@@ -1,7 +1,7 @@
 """Layout of the agent's directory. No other module knows it.
 
 ``pods/<uid>/`` (record, sandbox, volumes, attempts) ·
-``logs/<namespace>_<pod>_<uid>/<container>/<n>.log`` · ``claims/`` (persistent volume claims) ·
+``logs/<namespace>_<pod>_<uid>/<container>/<n>.log`` · ``claims/`` (persistent volume claims) · ``models/`` (models) ·
 ``devices.json`` · ``cards.json`` · ``mig.json`` · ``health.json`` · ``network.json`` · ``box.json``
 """
 
@@ -43,6 +43,11 @@ class NodePaths:
     @property
     def claims(self) -> Path:
         return self.root / "claims"
+
+    @property
+    def models(self) -> Path:
+        """Return the folder of models (:mod:`windlass.modelcache.folder`)."""
+        return self.root / "models"
 
     @property
     def device_allocations(self) -> Path:

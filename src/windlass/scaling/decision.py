@@ -23,7 +23,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScalingDecision:
     """Change of the number of replicas, or why there is none.
 
     ``wanted``: merged recommendation before the limits. ``arithmetic``: one line in words.
@@ -42,7 +42,7 @@ class Decision:
 
 def decide(
     recommendations: Sequence[Recommendation], replicas: Replicas, limits: Limits, since_change: float | None
-) -> Decision:
+) -> ScalingDecision:
     """Merge the recommendations and apply the limits.
 
     ``since_change``: seconds since the last change; ``None``: there was none.
@@ -53,7 +53,7 @@ def decide(
     """
     before = replicas.current
     merged, words = _merge(recommendations, before)
-    decision = Decision(before, merged, merged, words)
+    decision = ScalingDecision(before, merged, merged, words)
     for limit in (_bounded, _within_quota, _in_steps):
         decision = limit(decision, replicas, limits)
     decision = _cooled(decision, limits, since_change)
@@ -73,7 +73,7 @@ def _merge(recommendations: Sequence[Recommendation], before: int) -> tuple[int,
     return chosen.replicas, chosen.arithmetic
 
 
-def _bounded(decision: Decision, replicas: Replicas, limits: Limits) -> Decision:
+def _bounded(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
     after = replicas.clamp(decision.after)
     if after < decision.after:
         return _limited(decision, after, f"at most {after} (maximum)")
@@ -82,7 +82,7 @@ def _bounded(decision: Decision, replicas: Replicas, limits: Limits) -> Decision
     return decision
 
 
-def _within_quota(decision: Decision, replicas: Replicas, limits: Limits) -> Decision:
+def _within_quota(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
     """Growth ends at the quota. What runs above it is the scheduler's to reclaim."""
     if limits.quota is None or decision.after <= max(limits.quota, decision.before):
         return decision
@@ -90,7 +90,7 @@ def _within_quota(decision: Decision, replicas: Replicas, limits: Limits) -> Dec
     return _limited(decision, after, f"at most {after} (quota of the queue)")
 
 
-def _in_steps(decision: Decision, replicas: Replicas, limits: Limits) -> Decision:
+def _in_steps(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
     if limits.step <= 1 or not decision.changes:
         return decision
     after = decision.after // limits.step * limits.step
@@ -103,12 +103,12 @@ def _in_steps(decision: Decision, replicas: Replicas, limits: Limits) -> Decisio
     return _limited(decision, after, f"{after} in steps of {limits.step}")
 
 
-def _cooled(decision: Decision, limits: Limits, since_change: float | None) -> Decision:
+def _cooled(decision: ScalingDecision, limits: Limits, since_change: float | None) -> ScalingDecision:
     if decision.after >= decision.before or since_change is None or since_change >= limits.cooldown_seconds:
         return decision
     left = limits.cooldown_seconds - since_change
     return _limited(decision, decision.before, f"not fewer for another {left:.0f} s (cool-down)")
 
 
-def _limited(decision: Decision, after: int, words: str) -> Decision:
+def _limited(decision: ScalingDecision, after: int, words: str) -> ScalingDecision:
     return replace(decision, after=after, arithmetic=f"{decision.arithmetic}; {words}")

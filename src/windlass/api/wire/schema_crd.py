@@ -72,6 +72,7 @@ FOLDERS = (
     "ray",
     "trainer",
     "volcano",
+    "models",
 )
 """Folders of ``crds/``, one for each project that defines kinds."""
 

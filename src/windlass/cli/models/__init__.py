@@ -1,0 +1,1 @@
+"""Models on the nodes: lists, fetches and removals from the command line."""
