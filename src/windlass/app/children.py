@@ -35,6 +35,13 @@ STOP_GRACE_SECONDS = 10.0
 """Time (seconds) for pods to end on ``windlass down``; it also limits longer grace
 periods of pods."""
 
+_WORKERS = 32
+"""Number of keys that each controller reconciles concurrently. A worker mostly waits for
+the disk of the server, and writes of many workers share one commit."""
+
+_STATUS_WRITES = 32
+"""Maximum number of concurrent writes of status. They share commits, too."""
+
 _DRAIN_SECONDS = 2.0
 """Timeout (seconds) for writing the scheduler's decisions."""
 
@@ -127,6 +134,7 @@ async def _control(options: ChildOptions) -> None:
             scheduler_names=EMBEDDED_NAMES,
             config_map=True,
             await_volumes=False,
+            write_concurrency=_STATUS_WRITES,
             wait_for_owner=manager.owner_schedulers(embedded=True, beside=()),
         ),
         informers=informers,
@@ -135,6 +143,7 @@ async def _control(options: ChildOptions) -> None:
     controllers = manager.ControllerManager(
         client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
     )
+    controllers.set_workers(_WORKERS)
     scheduler.metrics.leader.set(1)  # the only instance
     CompatMetrics(registry, scheduler.sources((DEVICES, LEGACY_DEVICES)), OPTIONAL)
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
@@ -190,12 +199,13 @@ async def _node(options: ChildOptions) -> None:
 
 
 def _client(options: ChildOptions, name: str) -> Client:
+    from windlass.client.batching import BatchingTransport
     from windlass.client.client import Client
     from windlass.client.connection import Connection
     from windlass.client.http import HttpTransport
 
-    connection = Connection(unix_socket=str(options.state.socket))
-    return Client(HttpTransport(connection), user_agent=name, clock=SystemClock(), rng=chance.system())
+    transport = BatchingTransport(HttpTransport(Connection(unix_socket=str(options.state.socket))))
+    return Client(transport, user_agent=name, clock=SystemClock(), rng=chance.system())
 
 
 def _inherited(descriptor: int) -> socket.socket:

@@ -36,7 +36,7 @@ from windlass.node.heartbeat import renew_lease
 from windlass.node.pods.record import ContainerDevices, PodRecord
 from windlass.node.simulated_units import SimulatedUnits, allocated_status
 
-_WRITERS = 4
+_WRITERS = 32
 _STOP_SECONDS = 0.1
 """Maximum time in seconds until a deleted pod ends. Its grace period may be shorter."""
 _RETRY_SECONDS = 1.0

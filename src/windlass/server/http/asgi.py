@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.errors import StatusError, failure
+from windlass.client.batching import BATCH_PATH
 from windlass.client.transport import ByteStream, Request, Response, whole
 from windlass.observe.http_server import PEER, Peer, Receive, Scope, Send, offered_subprotocols
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth.authentication import Authenticator, user_of_certificate
+from windlass.server.http.batches import handle_batch
 from windlass.server.presentation import responses
 from windlass.server.request.users import UserInfo
 
@@ -64,8 +66,14 @@ class Application:
         except StatusError as error:
             response, closing = responses.rejection(error), True
         else:
-            response = await self._api.handle(request, user)
+            response = await self._handle(request, user)
         await _answer(peer, receive, send, response, closing=closing)
+
+    async def _handle(self, request: Request, user: UserInfo) -> Response:
+        """Handle a request, or a batch of requests of the components that run as the owner."""
+        if self._owner is not None and request.path == BATCH_PATH and request.method == "POST":
+            return await handle_batch(self._api, request.body, user)
+        return await self._api.handle(request, user)
 
     async def _upgrade(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
