@@ -15,7 +15,7 @@ from node_agent_server import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
 from windlass.api.errors import failure
-from windlass.api.resources import LEASES, NODES, PODS
+from windlass.api.resources import JOB_SETS, LEASES, NODES, PODS
 from windlass.api.simulated_node import node_object
 from windlass.client.client import Client
 from windlass.client.informers import Informer
@@ -26,6 +26,7 @@ from windlass.kits.rng import seeded
 from windlass.node.heartbeat import renew_lease
 from windlass.node.options import AgentOptions
 from windlass.node.pods.record import PodDecoder
+from windlass.node.restart_barriers import RestartBarriers, decode_barrier
 from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 
@@ -179,9 +180,9 @@ def test_records_are_whole_for_the_box_and_slim_for_others() -> None:
     decode = PodDecoder(NODE)
     whole, slim = decode(msgspec.Raw(mine)), decode(msgspec.Raw(other))
     assert whole.raw is not None
-    assert (whole.run_seconds, whole.exit_code) == (None, 0)  # what is no time counts as none
+    assert (whole.run_seconds, whole.exit_codes) == ((), (0,))  # what is no time counts as none
     assert slim.raw is None
-    assert (slim.run_seconds, slim.exit_code, slim.containers) == (2.5, 7, ("main",))
+    assert (slim.run_seconds, slim.exit_codes, slim.containers) == ((2.5,), (7,), ("main",))
 
 
 async def test_a_new_agent_gives_no_address_twice(fleet: NodeBox) -> None:
@@ -208,7 +209,15 @@ class Scene:
         client = Client(FakeTransport(self.answer), clock=self.clock, rng=seeded(1), retries=NEVER)
         self.nodes: Informer[Any] = Informer(NODES, decode_simulated)
         self.pods: Informer[Any] = Informer(PODS, PodDecoder(NODE))
-        self.fleet = SimulatedNodes(client, self.clock, self.nodes, self.pods, start_seconds=0.1)
+        job_sets: Informer[Any] = Informer(JOB_SETS, decode_barrier)
+        self.fleet = SimulatedNodes(
+            client,
+            self.clock,
+            self.nodes,
+            self.pods,
+            start_seconds=0.1,
+            barriers=RestartBarriers(job_sets),
+        )
 
     def answer(self, request: Request) -> Response | Exception:
         self.written.append((request.path, msgspec.json.decode(request.body)))

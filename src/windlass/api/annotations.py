@@ -47,9 +47,11 @@ QUEUE_SHARE = "windlass.dev/share"
 SIMULATED = "windlass.dev/simulated"
 """Label on a node without a machine behind it: ``"true"``; its pods run for a declared time."""
 RUN_SECONDS = "windlass.dev/run-seconds"
-"""On a pod for a simulated node: how long it runs; absent means until deleted."""
+"""On a pod for a simulated node: how long it runs; absent means until deleted. Several numbers, separated by commas,
+are for its first run and for those after restarts in place."""
 EXIT_CODE = "windlass.dev/exit-code"
-"""On a pod for a simulated node: the exit code after that time; default 0."""
+"""On a pod for a simulated node: the exit code after that time; default 0. ``1,0``: the first run fails, and the next
+one succeeds."""
 UMASK = "windlass.dev/umask"
 """On a pod in single-node mode: umask of its processes, an octal number; default 0022."""
 LOCAL_PROVISIONER = "windlass.dev/local-path"
@@ -76,6 +78,9 @@ CHECKPOINT_HOOK = "windlass.dev/checkpoint-hook"
 it sends SIGTERM."""
 CHECKPOINT_REPORT = "windlass.dev/checkpoint-report"
 """On a pod, by its node: when SIGTERM was sent, and when its newest checkpoint landed, as JSON."""
+RESTART_IN_PLACE = "windlass.dev/restart-in-place"
+"""On a pod of a JobSet with ``restartStrategy: InPlaceRestart``: name of the JobSet. An agent of Windlass restarts the
+pod's containers together with those of the JobSet's other pods."""
 RENDEZVOUS = "windlass.dev/rendezvous"
 """On the pod of an elastic job that holds the c10d rendezvous of ``torchrun``: its port, and the run id after a slash
 if the job has one (``23456/run-7``). On an elastic job: ``off`` leaves the rendezvous to ``torchrun`` alone."""

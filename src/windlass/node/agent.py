@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations
-from windlass.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
+from windlass.api.resources import ENDPOINT_SLICES, JOB_SETS, NODES, PODS, SERVICES
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
@@ -47,10 +47,12 @@ from windlass.node.paths import NodePaths
 from windlass.node.pods.launcher import NodeFacts
 from windlass.node.pods.pod_events import PodEvents
 from windlass.node.pods.pod_names import PodNames
+from windlass.node.pods.pod_record import read_pod_record
 from windlass.node.pods.record import PodDecoder, PodRecord
-from windlass.node.pods.worker import PodWorker, read_pod_record
+from windlass.node.pods.worker import PodWorker
 from windlass.node.pods.worker_factory import PodWorkerFactory
 from windlass.node.provisioner import Provisioner
+from windlass.node.restart_barriers import RestartBarriers, decode_barrier
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
 from windlass.node.runtime.threads import in_thread
@@ -131,6 +133,9 @@ class NodeAgent:
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             service_names = self._set_up_services()
             storage = self._storage()
+            barriers = RestartBarriers(self._informers.informer(JOB_SETS, decode=decode_barrier))
+            assert self._worker_factory is not None
+            self._worker_factory.barriers = barriers
             nodes = self._informers.informer(NODES, decode=decode_simulated)
             simulated = SimulatedNodes(
                 self._client,
@@ -138,6 +143,7 @@ class NodeAgent:
                 nodes,
                 self._pods,
                 start_seconds=self._options.simulated_start_seconds,
+                barriers=barriers,
             )
             mirror_pods = MirrorPods.of_state(
                 self._client, self._clock, self._rng, node, self._pods, self._state

@@ -24,6 +24,7 @@ import msgspec
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
+from windlass.api.jobset_fields import IN_PLACE_ATTEMPT
 from windlass.api.resources import NODES, PODS
 from windlass.api.simulated_node import node_conditions
 from windlass.client.client import Client
@@ -34,6 +35,8 @@ from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 from windlass.node.heartbeat import renew_lease
 from windlass.node.pods.record import ContainerDevices, PodRecord
+from windlass.node.restart_barriers import Barrier, RestartBarriers
+from windlass.node.simulated_restarts import SimulatedRestarts, of_run
 from windlass.node.simulated_units import SimulatedUnits, allocated_status
 
 _WRITERS = 32
@@ -94,6 +97,10 @@ class PodAction(StrEnum):
     RUN = "run"
     FINISH = "finish"
     DELETE = "delete"
+    JOIN = "join"
+    """Wait for the other pods of the JobSet."""
+    RESTART = "restart"
+    """Stop the containers, and wait for the other pods of the JobSet."""
 
 
 class SimulatedNodes:
@@ -107,6 +114,7 @@ class SimulatedNodes:
         pods: Informer[PodRecord],
         *,
         start_seconds: float,
+        barriers: RestartBarriers,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -129,6 +137,8 @@ class SimulatedNodes:
         self._refresh: deque[str] = deque()
         self._new_nodes: set[str] = set()
         """New nodes with pods that are still to be processed."""
+        self._restarts = SimulatedRestarts(barriers)
+        barriers.add_listener(self._barrier_changed)
         nodes.add_handler(self._node_added, self._node_changed, None)
         pods.add_handler(self._pod_added, self._pod_changed, self._pod_removed)
 
@@ -195,6 +205,24 @@ class SimulatedNodes:
         self._started_at.pop(pod.uid, None)
         self._release(pod.uid)
         self._units.release(pod.uid)
+        self._restarts.forget(pod)
+
+    def _barrier_changed(self, barrier: Barrier) -> None:
+        for key in self._restarts.keys(barrier):
+            pod = self._pods.items.get(key)
+            if pod is not None:
+                self._meet(pod)
+
+    def _meet(self, pod: PodRecord) -> None:
+        """Start or restart the pod if its JobSet has decided so."""
+        if self._restarts.must_restart(pod):
+            self._perform_soon(pod, PodAction.RESTART)
+        elif self._restarts.may_run(pod):
+            self._perform_soon(pod, PodAction.RUN)
+
+    def _perform_soon(self, pod: PodRecord, action: PodAction) -> None:
+        self._ready.append((pod.key, pod.uid, action))
+        self._writable.release()
 
     def _consider(self, pod: PodRecord) -> None:
         if not pod.node or pod.node not in self._nodes.items:
@@ -204,13 +232,23 @@ class SimulatedNodes:
             self._schedule(min(grace, _STOP_SECONDS), pod, PodAction.DELETE)
         elif pod.is_over:
             self._started_at.pop(pod.uid, None)
+            self._restarts.forget(pod)
+        elif pod.phase == "Pending" and pod.in_place is not None:
+            self._restarts.restore(pod)
+            if self._restarts.waits(pod):
+                self._meet(pod)
+            else:
+                self._schedule(self._start_seconds, pod, PodAction.JOIN)
         elif pod.phase == "Pending":
             self._schedule(self._start_seconds, pod, PodAction.RUN)
         elif pod.uid not in self._started_at:
             self._started_at[pod.uid] = (
                 pod.started_at or self._clock.now()
             )  # it ran before this agent started
-            self._schedule_end(pod)
+            self._restarts.restore(pod)
+            if not self._restarts.waits(pod):
+                self._schedule_end(pod)
+            self._meet(pod)
 
     def _schedule(self, after: float, pod: PodRecord, action: PodAction) -> None:
         due = self._clock.monotonic() + after
@@ -218,9 +256,13 @@ class SimulatedNodes:
         self._changed.set()
 
     def _schedule_end(self, pod: PodRecord) -> None:
-        if pod.run_seconds is not None:
-            left = self._started_at[pod.uid] + pod.run_seconds - self._clock.now()
+        if pod.run_seconds:
+            left = self._end_of(pod) - self._clock.now()
             self._schedule(max(0.0, left), pod, PodAction.FINISH)
+
+    def _end_of(self, pod: PodRecord) -> float:
+        seconds = of_run(pod.run_seconds, self._restarts.restarts(pod), 0.0)
+        return self._started_at.get(pod.uid, self._clock.now()) + seconds
 
     # -- actions ------------------------------------------------------------------------------
 
@@ -273,26 +315,63 @@ class SimulatedNodes:
             return
         if pod.deleted or pod.is_over:
             return
-        now = self._clock.now()
+        now, restarts = self._clock.now(), self._restarts.restarts(pod)
         if action is PodAction.RUN:
-            if pod.phase != "Pending":
+            if pod.phase != "Pending" and not self._restarts.may_run(pod):
                 return
             devices = self._units.allocate(pod)
-            change = running_status(pod.containers, now, self._address(pod.uid), devices)
+            change = running_status(pod.containers, now, self._address(pod.uid), devices, restarts)
             self._started_at[pod.uid] = now
-        else:
-            started_at = self._started_at.get(pod.uid, now)
-            change = ended_status(pod.containers, started_at, now, pod.exit_code)
+            with self._restarts.starting(pod):
+                await self._patch_status(pod, {}, change)
+            self._schedule_end(pod)
+            self._meet(pod)
+        elif action is PodAction.JOIN:
+            await self._join(pod, 0)
+        elif action is PodAction.RESTART:
+            if self._restarts.must_restart(pod):
+                await self._join(pod, 143)
+        elif pod.in_place is None or (
+            not self._restarts.waits(pod) and now >= self._end_of(pod) - _TICK_SECONDS
+        ):
+            code = of_run(pod.exit_codes, restarts, 0)
+            if pod.in_place is not None and code != 0:
+                await self._join(pod, code)
+            else:
+                started_at = self._started_at.get(pod.uid, now)
+                await self._patch_status(
+                    pod, {}, ended_status(pod.containers, started_at, now, code, restarts)
+                )
+
+    async def _join(self, pod: PodRecord, code: int) -> None:
+        """Report the restart attempt of a pod. ``code``: how its containers ended; 0 before their start."""
+        attempt = self._restarts.next_attempt(pod)
+        if attempt is None:
+            self._schedule(_RETRY_SECONDS, pod, PodAction.RESTART if code else PodAction.JOIN)
+            return
+        notes, now = {IN_PLACE_ATTEMPT: str(attempt)}, self._clock.now()
+        with self._restarts.joining(pod, attempt, restarted=code != 0):
+            if code:
+                started_at = self._started_at.get(pod.uid, now)
+                restarts = self._restarts.restarts(pod)
+                await self._patch_status(
+                    pod, notes, restarting_status(pod.containers, started_at, now, code, restarts)
+                )
+            else:
+                change = {"metadata": {"uid": pod.uid, "annotations": notes}}
+                await self._client.patch(PODS, pod.name, change, pod.namespace)
+        self._meet(pod)
+
+    async def _patch_status(self, pod: PodRecord, notes: dict[str, str], change: dict[str, Any]) -> None:
+        metadata = {"uid": pod.uid, **({"annotations": notes} if notes else {})}
         await self._client.patch(
             PODS,
             pod.name,
-            {"metadata": {"uid": pod.uid}, "status": change},
+            {"metadata": metadata, "status": change},
             pod.namespace,
             kind="strategic",
             subresource="status",
         )
-        if action is PodAction.RUN:
-            self._schedule_end(pod)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -341,9 +420,13 @@ class SimulatedNodes:
 
 
 def running_status(
-    containers: tuple[str, ...], now: float, address: str, devices: ContainerDevices = ()
+    containers: tuple[str, ...],
+    now: float,
+    address: str,
+    devices: ContainerDevices = (),
+    restarts: int = 0,
 ) -> dict[str, Any]:
-    """Return the status of a running pod. All containers are ready."""
+    """Return the status of a running pod. All containers are ready, and were restarted ``restarts`` times."""
     time = rfc3339(now)
     return {
         "phase": "Running",
@@ -358,9 +441,9 @@ def running_status(
                 "imageID": "",
                 "ready": True,
                 "started": True,
-                "restartCount": 0,
-                "state": {"running": {"startedAt": time}},
-                "lastState": {},
+                "restartCount": restarts,
+                "state": {"running": {"startedAt": time}, **({"waiting": None} if restarts else {})},
+                **({} if restarts else {"lastState": {}}),
                 **({"allocatedResourcesStatus": units} if (units := allocated_status(devices, name)) else {}),
             }
             for name in containers
@@ -368,7 +451,40 @@ def running_status(
     }
 
 
-def ended_status(containers: tuple[str, ...], started_at: float, now: float, code: int) -> dict[str, Any]:
+def restarting_status(
+    containers: tuple[str, ...], started_at: float, now: float, code: int, restarts: int
+) -> dict[str, Any]:
+    """Return the status of a pod of which all containers ended with ``code`` and wait for their next start."""
+    time = rfc3339(now)
+    waiting = {"reason": "RestartBarrier", "message": "waiting for the other pods of the JobSet"}
+    ended = {
+        "exitCode": code,
+        "reason": "Error",
+        "startedAt": rfc3339(started_at),
+        "finishedAt": time,
+    }
+    return {
+        "phase": "Running",
+        "conditions": _conditions(time, "False", "ContainersNotReady"),
+        "containerStatuses": [
+            {
+                "name": name,
+                "image": "",
+                "imageID": "",
+                "ready": False,
+                "started": False,
+                "restartCount": restarts,
+                "state": {"waiting": waiting, "running": None},
+                "lastState": {"terminated": ended},
+            }
+            for name in containers
+        ],
+    }
+
+
+def ended_status(
+    containers: tuple[str, ...], started_at: float, now: float, code: int, restarts: int = 0
+) -> dict[str, Any]:
     """Return the status of an ended pod. All containers have ``code``."""
     time = rfc3339(now)
     reason = "Completed" if code == 0 else "Error"
@@ -382,7 +498,7 @@ def ended_status(containers: tuple[str, ...], started_at: float, now: float, cod
                 "imageID": "",
                 "ready": False,
                 "started": False,
-                "restartCount": 0,
+                "restartCount": restarts,
                 "state": {
                     "terminated": {
                         "exitCode": code,

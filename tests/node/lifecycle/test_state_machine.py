@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.node.lifecycle import state_machine
+from windlass.node.lifecycle import container
 from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
@@ -34,6 +34,9 @@ POD_EVENTS = (
     PodEventKind.EVICT,
     PodEventKind.RETRY,
     PodEventKind.RESUMED,
+    PodEventKind.RESTART_ALL,
+    PodEventKind.RESTART_DUE,
+    PodEventKind.BARRIER_LIFTED,
     PodEventKind.TORN_DOWN,
     PodEventKind.REMOVED,
 )
@@ -53,6 +56,9 @@ CONTAINER_EVENTS = (
 POD_IMPOSSIBLE = {
     (PodStep.SETUP, PodEventKind.TORN_DOWN),
     (PodStep.SETUP, PodEventKind.REMOVED),
+    (PodStep.SETUP, PodEventKind.RESTART_ALL),
+    (PodStep.SETUP, PodEventKind.RESTART_DUE),
+    (PodStep.SETUP, PodEventKind.BARRIER_LIFTED),
     *(
         (step, kind)
         for step in (PodStep.INITIALIZING, PodStep.RUNNING)
@@ -92,9 +98,9 @@ POD_IMPOSSIBLE = {
 CONTAINER_IMPOSSIBLE = {
     *(
         (ContainerStep.WAITING, kind)
-        for kind in (PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED, PodEventKind.DUE)
+        for kind in (PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED)
     ),
-    *((ContainerStep.STARTING, kind) for kind in (PodEventKind.START, PodEventKind.DUE)),
+    (ContainerStep.STARTING, PodEventKind.START),
     # Probes and the hook's failure are told only of what runs, or is on its way out.
     *(
         (step, kind)
@@ -106,9 +112,9 @@ CONTAINER_IMPOSSIBLE = {
     (ContainerStep.RUNNING, PodEventKind.KILL),
     *(
         (ContainerStep.RUNNING, kind)
-        for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.DUE)
+        for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED)
     ),
-    *((ContainerStep.STOPPING, kind) for kind in (PodEventKind.START, PodEventKind.DUE)),
+    (ContainerStep.STOPPING, PodEventKind.START),
     *(
         (ContainerStep.BACKOFF, kind)
         for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED)
@@ -586,4 +592,4 @@ def test_container_records_are_those_of_the_manifest() -> None:
         ("main", "main", "Always"),
     ]
     assert isinstance(machine.containers["i"], Container)
-    assert state_machine.BACKOFF_CAP_SECONDS == 300.0
+    assert container.BACKOFF_CAP_SECONDS == 300.0

@@ -120,6 +120,8 @@ class Pod(msgspec.Struct, gc=False):
     """Only of a pod that holds a device for others."""
     generation: int = 0
     """Counts the versions of its spec; 0 where the server does not."""
+    most_restarts: int = 0
+    """Restarts of the container that was restarted most often."""
     ready_since: float = 0.0
     """Last change of the condition ``Ready``, if it is true."""
     init_exits: tuple[ContainerExit, ...] = ()
@@ -273,6 +275,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         disrupted=disrupted,
         exits=_exits(containers) if containers else (),
         restarts=_restarts(containers, status.init_container_statuses or ()),
+        most_restarts=_most_restarts(containers, status.init_container_statuses or ()),
         ended=_ended(containers) if containers else 0.0,
         finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
         problems=(*problems, *shape.problems) if problems else shape.problems,
@@ -429,6 +432,17 @@ def _restarts(
     for status in init_containers:
         total += status.restart_count
     return total
+
+
+def _most_restarts(
+    containers: Sequence[_ContainerStatusWire], init_containers: Sequence[_ContainerStatusWire]
+) -> int:
+    most = 0
+    for status in containers:
+        most = max(most, status.restart_count)
+    for status in init_containers:
+        most = max(most, status.restart_count)
+    return most
 
 
 def _ended(statuses: Sequence[_ContainerStatusWire]) -> float:

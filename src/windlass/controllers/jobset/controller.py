@@ -24,6 +24,7 @@ from windlass.controllers.jobset.reconcile import JobSetSnapshot, reconcile_job_
 from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.jobset.in_place import InPlacePod
+from windlass.jobs.jobset.spec import restarts_in_place
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
@@ -84,7 +85,7 @@ class JobSetController:
         namespace, _, name = key.partition("/")
         observed = JobSetSnapshot(
             jobs=tuple(job.object for job in self._jobs_of.get(stored.uid).values()),
-            pods=tuple(_in_place_pod(pod) for pod in self._pods_of.get(stored.uid).values()),
+            pods=self._pods_of_attempt(stored),
             groups=self._groups_near(namespace, name, stored.uid),
             services=_names(self._services, namespace),
             claims=_names(self._claims, namespace),
@@ -106,6 +107,17 @@ class JobSetController:
                 found.setdefault(other, group.object)
         return found
 
+    def _pods_of_attempt(self, stored: StoredObject) -> tuple[InPlacePod, ...]:
+        """Return the pods of a JobSet that restarts in place, without those of Jobs before a recreation."""
+        if not restarts_in_place(stored.object.get("spec") or {}):
+            return ()
+        attempt = str((stored.object.get("status") or {}).get("restarts") or 0)
+        return tuple(
+            _in_place_pod(pod)
+            for pod in self._pods_of.get(stored.uid).values()
+            if pod.labels.get(fields.RESTART_ATTEMPT, "0") == attempt
+        )
+
     def _uid_of_pod(self, pod: Pod) -> Iterable[str]:
         uid = pod.labels.get(fields.JOB_SET_UID)
         return (uid,) if uid else ()
@@ -125,4 +137,10 @@ def _names(informer: Informer[StoredObject], namespace: str) -> frozenset[str]:
 
 def _in_place_pod(pod: Pod) -> InPlacePod:
     text = pod.annotations.get(fields.IN_PLACE_ATTEMPT, "")
-    return InPlacePod(int(text) if text.isdecimal() else None, pod.phase == "Failed", pod.restarts)
+    return InPlacePod(
+        name=pod.name,
+        attempt=int(text) if text.isdecimal() else None,
+        gone=pod.phase == "Failed" or pod.deleted > 0.0,
+        succeeded=pod.phase == "Succeeded",
+        container_restarts=pod.most_restarts,
+    )

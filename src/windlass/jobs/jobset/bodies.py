@@ -37,6 +37,8 @@ def build_job(
         "labels": {**(inner.get("labels") or {}), **marks},
         "annotations": {**(inner.get("annotations") or {}), **marks, **exclusive},
     }
+    if definition.in_place and fields.DISABLE_IN_PLACE not in definition.annotations:
+        template["metadata"]["annotations"][names.RESTART_IN_PLACE] = definition.name
     pod = template.setdefault("spec", {})
     if definition.has_host_names:
         pod["subdomain"] = definition.subdomain

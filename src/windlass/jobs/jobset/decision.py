@@ -8,7 +8,7 @@ in between therefore decides the same again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.api import jobset_fields as fields
@@ -16,11 +16,19 @@ from windlass.jobs.jobset import conditions as words
 from windlass.jobs.jobset.children import ChildJob, ChildState, JobCounts, Restarts, count_jobs, read_restarts
 from windlass.jobs.jobset.conditions import Conditions, JobSetEvent
 from windlass.jobs.jobset.failure import REACHED_MAX_RESTARTS, act_on_failure
-from windlass.jobs.jobset.in_place import InPlaceCounters, InPlacePod, in_place_exceeded, next_in_place
+from windlass.jobs.jobset.in_place import (
+    InPlaceCounters,
+    InPlacePod,
+    in_place_exceeded,
+    left_behind,
+    next_in_place,
+)
 from windlass.jobs.jobset.spec import JobSetDefinition, ReplicatedJob
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 Json = Mapping[str, Any]
+NOT_IN_PLACE = "InPlaceRestartNotPossible"
+"""Reason of a restart by recreation although ``restartStrategy`` is ``InPlaceRestart``."""
 
 
 @dataclass(slots=True)
@@ -129,7 +137,7 @@ class _JobSetDecider:
             limit = self.definition.deadline_seconds
             self._fail("DeadlineExceeded", f"jobset was active longer than activeDeadlineSeconds ({limit} s)")
         elif self.definition.in_place:
-            self._restart_in_place()
+            return self._restart_in_place()
         return []
 
     def _fail_or_restart(self, failed: Sequence[ChildJob]) -> list[JobSetEvent]:
@@ -169,12 +177,21 @@ class _JobSetDecider:
             self.out.due_seconds = left
         return left <= 0
 
-    def _restart_in_place(self) -> None:
+    def _restart_in_place(self) -> list[JobSetEvent]:
         uncounted = self.restarts.total - self.restarts.counted
         if in_place_exceeded(self.definition, self.pods, uncounted):
             self._fail(REACHED_MAX_RESTARTS, "jobset failed due to reaching max number of restarts")
-        else:
-            self.in_place = next_in_place(self.definition, self.pods, self.in_place)
+            return []
+        if pod := left_behind(self.pods):
+            message = f"pod {pod} has succeeded and cannot be restarted in place: all Jobs are recreated"
+            self.restarts = replace(
+                self.restarts, total=self.restarts.total + 1, counted=self.restarts.counted + 1
+            )
+            self.out.decided = True
+            self.conditions.set(words.RESTARTING, True, NOT_IN_PLACE, message, warning=True)
+            return []
+        before, self.in_place = self.in_place, next_in_place(self.definition, self.pods, self.in_place)
+        return _in_place_events(before, self.in_place)
 
     # Creation, order of the start, suspension.
 
@@ -282,6 +299,18 @@ class _JobSetDecider:
             _entry(job, self.counts[job.name], self.restarts) for job in self.definition.replicated
         ]
         return status
+
+
+def _in_place_events(before: InPlaceCounters, after: InPlaceCounters) -> list[JobSetEvent]:
+    """Return the events of a restart in place that begins or ends. JobSet's controller has none."""
+    if after.previous != before.previous and after.previous is not None:
+        attempt = after.previous + 1
+        message = f"restarting the containers of all pods in place: attempt {attempt}"
+        return [JobSetEvent("InPlaceRestart", message, warning=True)]
+    if after.current != before.current and after.current:
+        message = f"all pods have reached attempt {after.current}: their containers start together"
+        return [JobSetEvent("InPlaceRestarted", message)]
+    return []
 
 
 def _entry(job: ReplicatedJob, counts: JobCounts, restarts: Restarts) -> dict[str, Any]:

@@ -13,11 +13,14 @@ class InPlacePod:
     """Pod of a JobSet.
 
     ``attempt``: as its agent wrote it; ``None`` before that.
+    ``gone``: it has failed or is being deleted, and its Job replaces it.
     ``container_restarts``: the highest count of its containers.
     """
 
+    name: str
     attempt: int | None
-    failed: bool
+    gone: bool
+    succeeded: bool
     container_restarts: int
 
 
@@ -55,5 +58,15 @@ def next_in_place(
     return InPlaceCounters(max(counters.previous or 0, highest - 1), counters.current)
 
 
+def left_behind(pods: Sequence[InPlacePod]) -> str:
+    """Return a pod that ended with success before a restart; empty if there is none.
+
+    Its containers cannot be restarted, so the pods of the JobSet never reach one attempt.
+    """
+    highest = max(_attempts(pods), default=0)
+    found = [pod.name for pod in pods if pod.succeeded and (pod.attempt or 0) < highest and not pod.gone]
+    return min(found, default="")
+
+
 def _attempts(pods: Sequence[InPlacePod]) -> list[int]:
-    return [pod.attempt for pod in pods if pod.attempt is not None and not pod.failed]
+    return [pod.attempt for pod in pods if pod.attempt is not None and not pod.gone]

@@ -181,6 +181,11 @@ def _replicated(job: Json) -> ReplicatedJob:
     )
 
 
+def restarts_in_place(spec: Json) -> bool:
+    """Return whether the pods of a JobSet are restarted instead of replaced."""
+    return (spec.get("failurePolicy") or {}).get("restartStrategy") == fields.IN_PLACE_RESTART
+
+
 def _failure(policy: Json | None) -> JobSetFailurePolicy | None:
     if not policy:
         return None

@@ -19,6 +19,12 @@ class PodEventKind(StrEnum):
     EVICT = "Evict"
     RETRY = "Retry"
     RESUMED = "Resumed"
+    RESTART_ALL = "RestartAll"
+    """Stop and start all containers again."""
+    RESTART_DUE = "RestartDue"
+    """The back-off before that start is over."""
+    BARRIER_LIFTED = "BarrierLifted"
+    """All pods of the JobSet have reached the same restart attempt: the main containers may start."""
     TORN_DOWN = "TornDown"
     REMOVED = "Removed"
 
@@ -99,6 +105,11 @@ class RecordEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinBarrier:
+    """Report that the pod is ready to start its main containers, and wait for the other pods."""
+
+
+@dataclass(frozen=True, slots=True)
 class TearDown:
     """Release everything that :class:`Prepare` acquired: no process is left."""
 
@@ -108,4 +119,6 @@ class DeleteObject:
     """Delete the object with grace 0."""
 
 
-Instruction = Prepare | StartContainer | StopContainer | SetTimer | RecordEvent | TearDown | DeleteObject
+Instruction = (
+    Prepare | StartContainer | StopContainer | SetTimer | RecordEvent | JoinBarrier | TearDown | DeleteObject
+)

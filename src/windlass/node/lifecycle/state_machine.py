@@ -13,14 +13,17 @@ when no process is left.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from windlass.node.lifecycle import restart_rules as rules
+from windlass.node.lifecycle.container import Container, backoff_after, duration, last_end
 from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
     Instruction,
+    JoinBarrier,
     PodEvent,
     PodEventKind,
     Prepare,
@@ -31,6 +34,7 @@ from windlass.node.lifecycle.events import (
     TearDown,
 )
 from windlass.node.lifecycle.probe_results import Health, probes_of
+from windlass.node.lifecycle.restart_rules import RestartTogether
 from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, ContainerStep, PodStep
 
 
@@ -41,48 +45,7 @@ class ImpossibleTransition(Exception):
     """
 
 
-BACKOFF_FIRST_SECONDS = 10.0
-BACKOFF_CAP_SECONDS = 300.0
-HEALTHY_SECONDS = 600.0
-"""Seconds of run time after which the back-off is reset (as in the kubelet: twice the cap)."""
 PREPARE_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-
-
-@dataclass(slots=True)
-class Container:
-    """Container of a pod.
-
-    ``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always), ``main`` or
-    ``ephemeral``.
-    """
-
-    name: str
-    role: str
-    policy: str
-    image: str = ""
-    step: ContainerStep = ContainerStep.WAITING
-    attempt: int = 0
-    started_at: float = 0.0
-    started_once: bool = False
-    waiting_reason: str = ""
-    waiting_message: str = ""
-    exit: Exit | None = None
-    """End of the current attempt if it is done or backing off, else None."""
-    last_exit: Exit | None = None
-    """End of the previous attempt."""
-    failures: int = 0
-    """Restarts in a row since the back-off was reset."""
-    adopted: bool = False
-    """True if an earlier agent started the current attempt and reported its start."""
-    post_start_running: bool = False
-    """True while the command and its postStart hook run."""
-    killed: bool = False
-    """True if a failed probe kills it. It is then restarted unless its policy is ``Never``."""
-    health: Health = field(default_factory=Health)
-
-    @property
-    def succeeded(self) -> bool:
-        return self.step is ContainerStep.DONE and self.exit is not None and self.exit.code == 0
 
 
 @dataclass(slots=True)
@@ -108,6 +71,9 @@ class PodMachine:
     preparing_reason: str = ""
     preparing_message: str = ""
     preparations: int = 0
+    job_set: str = ""
+    """Name of the JobSet with which the pod restarts in place. Empty if the pod takes no part in this."""
+    together: RestartTogether = field(default_factory=RestartTogether)
     _history: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=200))
     _instructions: list[Instruction] = field(default_factory=list)
 
@@ -162,6 +128,17 @@ class PodMachine:
             container.health.begin()
         self._log(at, f"resumed with {len(attempts)} containers")
         self._arm_deadline(at)
+
+    def resume_together(self, ended: Mapping[str, int]) -> None:
+        """Continue the restart of all containers that an earlier agent began.
+
+        ``ended``: as that agent recorded it. The caller sends RESUMED after this.
+        """
+        mains = [c for c in self._active() if c.role == "main" and c.step is not ContainerStep.WAITING]
+        if any(c.attempt <= ended.get(c.name, -1) for c in mains):
+            self.together = RestartTogether(stopping=True, ended=ended)
+        elif mains:
+            self.together = RestartTogether(ended=ended, joined=True, lifted=True)
 
     def pending(self) -> list[Instruction]:
         """Return the instructions of :meth:`resume`."""
@@ -265,9 +242,13 @@ class PodMachine:
             for container in self.containers.values():
                 if container.role == "ephemeral" and container.step is ContainerStep.WAITING:
                     self._handle_container(container, PodEvent(PodEventKind.START, at, container.name))
-        if self.step is PodStep.INITIALIZING:
+        if self.together.stopping and self.step in (PodStep.INITIALIZING, PodStep.RUNNING):
+            self._stop_all(at, self._restartable())
+            if all(c.step is ContainerStep.DONE for c in self._restartable()):
+                self._all_stopped(at)
+        if self.step is PodStep.INITIALIZING and not self.together.stopping:
             self._initialize(at)
-        if self.step is PodStep.RUNNING:
+        if self.step is PodStep.RUNNING and not self.together.stopping and self._may_start(at):
             mains = [c for c in self.containers.values() if c.role == "main"]
             for container in mains:
                 if container.step is ContainerStep.WAITING:
@@ -275,7 +256,7 @@ class PodMachine:
             if all(c.step is ContainerStep.DONE for c in mains):
                 self._end()
         if self.step is PodStep.ENDING:
-            self._stop_all(at)
+            self._stop_all(at, self.containers.values())
             if all(c.step is ContainerStep.DONE for c in self.containers.values()):
                 self.step = PodStep.TEARDOWN
                 self._instructions.append(TearDown())
@@ -298,10 +279,11 @@ class PodMachine:
         self.initialized_at = at
         self.step = PodStep.RUNNING
 
-    def _stop_all(self, at: float) -> None:
+    def _stop_all(self, at: float, containers: Iterable[Container]) -> None:
         """Stop main and init containers, and after their end the sidecars, last one first."""
+        containers = tuple(containers)
         grace = self.grace_seconds if self.stop_grace is None else self.stop_grace
-        first = [c for c in self.containers.values() if c.role != "sidecar"]
+        first = [c for c in containers if c.role != "sidecar"]
         for container in first:
             if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
                 self._handle_container(
@@ -309,7 +291,7 @@ class PodMachine:
                 )
         if any(c.step is not ContainerStep.DONE for c in first):
             return
-        for container in reversed([c for c in self.containers.values() if c.role == "sidecar"]):
+        for container in reversed([c for c in containers if c.role == "sidecar"]):
             if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
                 self._handle_container(
                     container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace)
@@ -319,6 +301,82 @@ class PodMachine:
 
     def _active(self) -> list[Container]:
         return [c for c in self.containers.values() if c.step is not ContainerStep.DONE]
+
+    # -- restart of all containers -------------------------------------------------------------
+
+    def _restart_all(self, event: PodEvent) -> None:
+        """Stop all containers. Their next start is one of all of them, in their order."""
+        if self.together.stopping:
+            return
+        self._instructions.append(RecordEvent("Normal", "RestartingAllContainers", event.message))
+        self._stop_together()
+
+    def _restartable(self) -> list[Container]:
+        """Return the containers of the pod without those that were added to debug it."""
+        return [c for c in self.containers.values() if c.role != "ephemeral"]
+
+    def _stop_together(self) -> None:
+        ended = {c.name: c.attempt for c in self._restartable() if c.step is not ContainerStep.WAITING}
+        self.together = RestartTogether(stopping=True, ended=ended, wait_seconds=self.together.wait_seconds)
+
+    def _restarts_pod(self, container: Container) -> bool:
+        """Return whether the end of this container restarts all containers of the pod."""
+        assert container.exit is not None
+        action = rules.action_of(container.rules, container.exit.code)
+        if action == rules.RESTART_ALL:
+            return True
+        if not self.job_set or container.role != "main":
+            return False
+        return action == rules.RESTART or (not container.rules and container.exit.code != 0)
+
+    def _fail_together(self, container: Container, end: Exit) -> None:
+        """Restart all containers because one has failed, after its back-off."""
+        self.together.wait_seconds = backoff_after(container, end)
+        container.step = ContainerStep.DONE
+        text = f"container {container.name} exited with code {end.code}: restarting all containers of the pod"
+        self._instructions.append(RecordEvent("Warning", "RestartingAllContainers", text))
+        self._stop_together()
+
+    def _all_stopped(self, at: float) -> None:
+        """Start again, at once or after the back-off of the container that failed."""
+        if self.together.wait_seconds > 0 and not self.together.backing_off:
+            self.together.backing_off = True
+            self._instructions.append(SetTimer(self.together.wait_seconds, PodEventKind.RESTART_DUE))
+        elif not self.together.backing_off:
+            self._begin_again()
+
+    def _restart_due(self, event: PodEvent) -> None:
+        if self.together.backing_off:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Return all containers to the state before their first start, with the next attempt."""
+        for container in self._restartable():
+            if container.exit is not None:
+                container.last_exit, container.exit = container.exit, None
+                container.attempt += 1
+            container.step = ContainerStep.WAITING
+            container.adopted = container.killed = container.post_start_running = False
+            container.waiting_reason = container.waiting_message = ""
+            container.health.begin()
+        self.together = RestartTogether(ended=self.together.ended)
+        self.step = PodStep.INITIALIZING
+
+    def _may_start(self, at: float) -> bool:
+        """Return whether the main containers may run; first join the other pods of the JobSet."""
+        if not self.job_set or self.together.lifted:
+            return True
+        if not self.together.joined:
+            self.together.joined = True
+            self._instructions.append(JoinBarrier())
+            for container in self.containers.values():
+                if container.role == "main":
+                    container.waiting_reason = "RestartBarrier"
+                    container.waiting_message = f"waiting for the other pods of JobSet {self.job_set}"
+        return False
+
+    def _lift_barrier(self, event: PodEvent) -> None:
+        self.together.lifted = self.together.joined
 
     # -- one container -------------------------------------------------------------------------
 
@@ -390,21 +448,23 @@ class PodMachine:
         container.started_at = event.exit.started_at or container.started_at
         if event.exit.reason == "StartError":
             self._instructions.append(RecordEvent("Warning", "Failed", f"Error: {event.exit.message}"))
-        if stopping or self.step is PodStep.ENDING or not self._will_restart(container):
+        if stopping or self.step is PodStep.ENDING or self.together.stopping:
             container.step = ContainerStep.DONE
             return
-        ran = event.exit.finished_at - container.started_at if container.started_at else 0.0
-        if ran >= HEALTHY_SECONDS:
-            container.failures = 0
+        if self._restarts_pod(container):
+            self._fail_together(container, event.exit)
+            return
+        if not self._will_restart(container):
+            container.step = ContainerStep.DONE
+            return
         container.step = ContainerStep.BACKOFF
-        wait = self._backoff(container)
-        if container.killed and event.exit.finished_at - _last_end(container) >= wait:
+        wait = backoff_after(container, event.exit)
+        if container.killed and event.exit.finished_at - last_end(container) >= wait:
             wait = 0.0
-        container.failures += 1
         if wait > 0:
             container.waiting_reason = "CrashLoopBackOff"
             container.waiting_message = (
-                f"back-off {_duration(wait)} restarting failed container={container.name} "
+                f"back-off {duration(wait)} restarting failed container={container.name} "
                 f"pod={self.key.replace('/', '_')}({self.uid})"
             )
             text = f"Back-off restarting failed container {container.name} in pod {self.key}"
@@ -415,21 +475,13 @@ class PodMachine:
         assert container.exit is not None
         if container.killed and container.policy != "Never":
             return True
+        if rules.action_of(container.rules, container.exit.code) == rules.RESTART:
+            return True
         if container.role == "init" and container.exit.code == 0:
             return False
         if container.policy == "Always":
             return True
         return container.policy == "OnFailure" and container.exit.code != 0
-
-    @staticmethod
-    def _backoff(container: Container) -> float:
-        """Return the back-off: none before the first restart, then 10 s doubling to 5 min.
-
-        The formula is the kubelet's.
-        """
-        if container.failures == 0:
-            return 0.0
-        return min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** (container.failures - 1))
 
     def _container_restart(self, container: Container, event: PodEvent) -> None:
         if container.exit is not None:
@@ -469,20 +521,15 @@ class PodMachine:
         return out
 
 
-def _last_end(container: Container) -> float:
-    """Return the end of the previous attempt. The kubelet bases the back-off of killed containers on it."""
-    return container.last_exit.finished_at if container.last_exit is not None else 0.0
-
-
-def _duration(seconds: float) -> str:
-    """Format a duration as Go does: ``10s``, ``2m40s``."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
-
-
 def _container(record: Mapping[str, Any], role: str, policy: str) -> Container:
-    health = Health(probes_of(record))
-    return Container(record["name"], role, policy, record.get("image") or "", health=health)
+    return Container(
+        record["name"],
+        role,
+        policy,
+        record.get("image") or "",
+        health=Health(probes_of(record)),
+        rules=rules.rules_of(record),
+    )
 
 
 def _ephemeral_containers(spec: Mapping[str, Any]) -> dict[str, Container]:
@@ -496,7 +543,10 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
     metadata, spec = pod["metadata"], pod["spec"]
     policy = spec.get("restartPolicy") or "Always"
     containers: dict[str, Container] = {}
+    job_set = rules.job_set_of(pod)
     for container in spec.get("initContainers") or ():
+        if job_set and rules.is_agent(container):
+            continue  # the agent of this node does what it would do
         sidecar = container.get("restartPolicy") == "Always"
         own = "Always" if sidecar else ("OnFailure" if policy == "Always" else policy)
         role = "sidecar" if sidecar else "init"
@@ -515,6 +565,7 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
         grace_seconds=30.0 if grace is None else float(grace),
         active_deadline_seconds=None if deadline is None else float(deadline),
         gates=gates_of(pod),
+        job_set=job_set,
     )
 
 

@@ -49,6 +49,17 @@ POD_TABLE: Mapping[tuple[PodStep, PodEventKind], str] = {
     (PodStep.RUNNING, PodEventKind.DELETE): "_delete",
     (PodStep.RUNNING, PodEventKind.DEADLINE): "_deadline",
     (PodStep.RUNNING, PodEventKind.EVICT): "_evict",
+    (PodStep.INITIALIZING, PodEventKind.RESTART_ALL): "_restart_all",
+    (PodStep.INITIALIZING, PodEventKind.RESTART_DUE): "_restart_due",
+    (PodStep.INITIALIZING, PodEventKind.BARRIER_LIFTED): "_lift_barrier",
+    (PodStep.RUNNING, PodEventKind.RESTART_ALL): "_restart_all",
+    (PodStep.RUNNING, PodEventKind.RESTART_DUE): "_restart_due",
+    (PodStep.RUNNING, PodEventKind.BARRIER_LIFTED): "_lift_barrier",
+    **{
+        (step, kind): "_ignore"
+        for step in (PodStep.ENDING, PodStep.TEARDOWN, PodStep.ENDED, PodStep.GONE)
+        for kind in (PodEventKind.RESTART_ALL, PodEventKind.RESTART_DUE, PodEventKind.BARRIER_LIFTED)
+    },
     # All containers were lost and count as ended: the pod is here before it gets RESUMED.
     (PodStep.ENDING, PodEventKind.RESUMED): "_ignore",
     (PodStep.TEARDOWN, PodEventKind.RESUMED): "_ignore",
@@ -98,6 +109,11 @@ CONTAINER_TABLE: Mapping[tuple[ContainerStep, PodEventKind], str] = {
     (ContainerStep.BACKOFF, PodEventKind.DUE): "_container_restart",
     (ContainerStep.BACKOFF, PodEventKind.STOP): "_container_give_up",
     (ContainerStep.DONE, PodEventKind.STOP): "_container_ignore",
+    # The timer of a back-off that a restart of all containers has cut short.
+    (ContainerStep.WAITING, PodEventKind.DUE): "_container_ignore",
+    (ContainerStep.STARTING, PodEventKind.DUE): "_container_ignore",
+    (ContainerStep.RUNNING, PodEventKind.DUE): "_container_ignore",
+    (ContainerStep.STOPPING, PodEventKind.DUE): "_container_ignore",
     (ContainerStep.DONE, PodEventKind.DUE): "_container_ignore",
 }
 """``(step, event)`` → method of :class:`PodMachine` for one container."""

@@ -120,6 +120,8 @@ class CheckpointWatch:
 
     def started(self) -> None:
         """Begin to watch: the program runs. Files from before are not its checkpoints."""
+        if self._signalled:  # it was restarted
+            self._signalled, self._seconds, self._followed = 0.0, 0.0, False
         self._begun = self._begun or self._clock.now()
         if checkpoint_path(self._pod()) and not self._followed:
             self._followed = True

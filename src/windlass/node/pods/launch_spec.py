@@ -17,6 +17,7 @@ from typing import Any
 from windlass.api.annotations import UMASK
 from windlass.node.devices.container_devices import VisibleDevice, visible_environment, without_mps
 from windlass.node.devices.mps import Daemon
+from windlass.node.lifecycle import restart_rules as rules
 from windlass.node.lifecycle.probe_results import ProbeKind
 from windlass.node.limits import Enforcement
 from windlass.node.options import ImageEntry, image_entry
@@ -92,6 +93,8 @@ def launch_spec_of(
     values = _values(container, setting, entry)
     mounted = container_mounts(container, setting.volumes, values)
     argv = command_line(container, values)
+    if not argv and rules.job_set_of(setting.facts.pod):
+        argv = rules.worker_command(container, values)
     if not argv and entry is not None:
         argv = list(entry.command)
     argv = argv or _shell(container)

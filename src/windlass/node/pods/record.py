@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import annotations, quantities
+from windlass.api import annotations, jobset_fields, quantities
 from windlass.kits.timestamps import parse_rfc3339
 
 
@@ -42,9 +42,15 @@ class _Allocated(msgspec.Struct, gc=False):
     resources: list[_AllocatedUnit] | None = None
 
 
+class _ContainerState(msgspec.Struct, gc=False):
+    waiting: dict[str, Any] | None = None
+
+
 class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     allocated_resources_status: list[_Allocated] | None = None
+    restart_count: int = 0
+    state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
 
 class _Spec(msgspec.Struct, gc=False, rename="camel"):
@@ -74,6 +80,18 @@ ContainerDevices = tuple[tuple[str, str, tuple[str, ...]], ...]
 """Container, resource and device ids."""
 
 
+class InPlacePart(msgspec.Struct, gc=False):
+    """State of a pod that restarts in place with the other pods of its JobSet.
+
+    ``job_set``: ``namespace/name``. ``attempt``: as its node wrote it. ``waits``: its containers do not run.
+    """
+
+    job_set: str
+    attempt: int | None
+    restarts: int
+    waits: bool
+
+
 class PodRecord(msgspec.Struct, gc=False):
     """Pod as the agent needs it. ``raw``: the whole object for pods of this node, else None."""
 
@@ -87,8 +105,9 @@ class PodRecord(msgspec.Struct, gc=False):
     subdomain: str
     deleted: bool
     grace_seconds: int | None
-    run_seconds: float | None
-    exit_code: int
+    run_seconds: tuple[float, ...]
+    """Declared time of each run of its containers; the last one holds for later runs too."""
+    exit_codes: tuple[int, ...]
     labels: dict[str, str] | None = None
     raw: dict[str, Any] | None = None
     containers: tuple[str, ...] = ()
@@ -100,6 +119,8 @@ class PodRecord(msgspec.Struct, gc=False):
     """Devices of such resources that the pod's status names."""
     is_mirror: bool = False
     """True if the pod shows a process of the node; the agent starts nothing for it."""
+    in_place: InPlacePart | None = None
+    """Only of pods of other nodes."""
 
     @property
     def key(self) -> str:
@@ -140,7 +161,7 @@ class PodDecoder:
             deleted=metadata.deletion_timestamp is not None,
             grace_seconds=metadata.deletion_grace_period_seconds,
             run_seconds=_seconds(pod_annotations.get(annotations.RUN_SECONDS)),
-            exit_code=_code(pod_annotations.get(annotations.EXIT_CODE)),
+            exit_codes=_codes(pod_annotations.get(annotations.EXIT_CODE)),
             labels=metadata.labels if own_node or not node else None,
             raw=_decode_raw(data) if own_node else None,
             containers=() if own_node else _names(spec.containers),
@@ -149,6 +170,7 @@ class PodDecoder:
             units=() if own_node else _units(spec.containers),
             held=() if own_node else _held(wire.status.container_statuses),
             is_mirror=annotations.MIRROR in pod_annotations,
+            in_place=None if own_node else _in_place(metadata.namespace, pod_annotations, wire.status),
         )
 
 
@@ -180,19 +202,36 @@ def _held(statuses: list[_ContainerStatus] | None) -> ContainerDevices:
     )
 
 
-def _seconds(text: str | None) -> float | None:
-    """Return a declared run time in seconds.
+def _in_place(namespace: str, notes: dict[str, str], status: _Status) -> InPlacePart | None:
+    job_set = notes.get(annotations.RESTART_IN_PLACE)
+    if not job_set:
+        return None
+    attempt = notes.get(jobset_fields.IN_PLACE_ATTEMPT) or ""
+    containers = status.container_statuses or ()
+    return InPlacePart(
+        f"{namespace}/{job_set}",
+        int(attempt) if attempt.isdecimal() else None,
+        max((one.restart_count for one in containers), default=0),
+        any(one.state.waiting is not None for one in containers),
+    )
+
+
+def _seconds(text: str | None) -> tuple[float, ...]:
+    """Return declared run times in seconds, separated by commas.
 
     Text that is not a number counts as absent: the pod then runs until it is deleted.
     """
     if text is None:
-        return None
+        return ()
     try:
-        seconds = float(text)
+        found = [float(part) for part in text.split(",")]
     except ValueError:
-        return None
-    return max(0.0, seconds) if seconds == seconds and seconds != float("inf") else None
+        return ()
+    finite = all(seconds == seconds and seconds != float("inf") for seconds in found)
+    return tuple(max(0.0, seconds) for seconds in found) if finite else ()
 
 
-def _code(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0
+def _codes(text: str | None) -> tuple[int, ...]:
+    """Return declared exit codes, separated by commas. Text that is not a number stands for 0."""
+    parts = [part.strip() for part in (text or "").split(",")]
+    return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)

@@ -11,19 +11,15 @@ and the attempts. A worker created from a directory resumes where an earlier age
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
-from windlass.kits.files import write_atomic
 from windlass.kits.rng import Random
 from windlass.node.devices.allocations import DeviceBusy
 from windlass.node.devices.manager import Rejected
@@ -32,6 +28,7 @@ from windlass.node.lifecycle.events import (
     DeleteObject,
     Exit,
     Instruction,
+    JoinBarrier,
     PodEvent,
     PodEventKind,
     Prepare,
@@ -49,6 +46,7 @@ from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.pods.pod_events import PodEvents
 from windlass.node.pods.pod_names import HostsFile, PodNames
+from windlass.node.pods.pod_record import read_pod_record, write_pod_record
 from windlass.node.pods.pod_tasks import PodTasks
 from windlass.node.pods.probes_and_hooks import ProbesAndHooks
 from windlass.node.pods.status_publisher import StatusPublisher
@@ -57,8 +55,6 @@ from windlass.node.runtime import attempt_files, log_reader
 from windlass.node.runtime.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
 from windlass.node.sandbox.hosts import NamedPod
 from windlass.node.sandbox.pod_network import NetworkError
-
-_RECORD = "pod.json"
 
 
 class PodWorker:
@@ -88,6 +84,8 @@ class PodWorker:
         self.machine = machine
         self.publisher = publisher
         self.directory = paths.pod(self.uid)
+        self.on_join: Callable[[], None] = lambda: None
+        """Called when the pod waits for those that restart with it."""
         self.gone = asyncio.Event()
         self.ended = asyncio.Event()
         self._launcher = launcher
@@ -139,9 +137,10 @@ class PodWorker:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
                 attempts[name] = (lost[name], None)
-        address, health = self._read_record()
+        address, health, restarted = self._read_record()
         self._launcher.address = address
         self.machine.resume(now, attempts, address)
+        self.machine.resume_together(restarted)
         self._probes_and_hooks.recall(health)
         if address:
             if not self._launcher.host_network:
@@ -178,7 +177,11 @@ class PodWorker:
 
     def send(self, event: PodEvent) -> None:
         """Send ``event`` to the state machine and execute its instructions."""
-        self._do(self.machine.handle(event))
+        restarted = self.machine.together.ended
+        instructions = self.machine.handle(event)
+        if restarted != self.machine.together.ended:
+            self._write_record()  # before the processes end: the next agent must know why
+        self._do(instructions)
         self.publisher.changed()
         if self._probes_and_hooks.update():
             self._write_record()
@@ -252,6 +255,8 @@ class PodWorker:
                         self._queue.put_nowait(instruction)
                     else:
                         self._probes_and_hooks.hooks.stop(container, handle, grace)
+                case JoinBarrier():
+                    self.on_join()
                 case DeleteObject():
                     self.publisher.delete()
                 case _:
@@ -283,22 +288,18 @@ class PodWorker:
     # -- record --------------------------------------------------------------------------------
 
     def _write_record(self) -> None:
-        record = {
-            "pod": self.pod,
-            "started_at": self.machine.started_at,
-            "address": self.machine.address,
-            "failure": [self.machine.failure_reason, self.machine.failure_message],
-            "health": self._probes_and_hooks.record(),
-        }
-        write_atomic(self.directory / _RECORD, msgspec.json.encode(record), durable=False)
+        write_pod_record(self.directory, self.pod, self.machine, self._probes_and_hooks.record())
 
-    def _read_record(self) -> tuple[str, dict[str, list[Any]] | None]:
-        """Restore the machine from the record. Return the pod's address and the probe results."""
+    def _read_record(self) -> tuple[str, dict[str, list[Any]] | None, Mapping[str, int]]:
+        """Restore the machine from the record.
+
+        Return the pod's address, the probe results, and the attempts that a restart of all containers ended.
+        """
         record = read_pod_record(self.directory) or {}
         self.machine.started_at = record.get("started_at") or self._clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
-        return record.get("address") or "", record.get("health")
+        return record.get("address") or "", record.get("health"), record.get("restarted") or {}
 
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
@@ -492,12 +493,3 @@ class PodWorker:
         shutil.rmtree(self.directory, ignore_errors=True)
         self._names.set_pod(self.uid, None)
         self.gone.set()
-
-
-def read_pod_record(directory: Path) -> dict[str, Any] | None:
-    """Return the record that a worker wrote, or None if ``directory`` has no readable one."""
-    try:
-        record = json.loads((directory / _RECORD).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return record if isinstance(record, dict) and "pod" in record else None

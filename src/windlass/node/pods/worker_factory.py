@@ -16,6 +16,7 @@ from windlass.node.lifecycle.state_machine import machine_of
 from windlass.node.limits import Limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
+from windlass.node.pods.in_place import InPlaceRestarts
 from windlass.node.pods.launcher import ContainerLauncher, NodeFacts, hostname_in
 from windlass.node.pods.pod_events import PodEvents
 from windlass.node.pods.pod_names import PodNames
@@ -26,6 +27,7 @@ from windlass.node.pods.rendezvous import RendezvousAnnouncer
 from windlass.node.pods.status_publisher import StatusPublisher
 from windlass.node.pods.worker import PodWorker
 from windlass.node.probes.handlers import Actions
+from windlass.node.restart_barriers import RestartBarriers
 from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.runner import Runner
 from windlass.node.sandbox.pod_network import Network
@@ -53,6 +55,7 @@ class PodWorkerFactory:
     events: PodEvents
     plugins: DevicePlugins | None = None
     services: ServiceProxies | None = None
+    barriers: RestartBarriers | None = None
 
     def create(self, pod: dict[str, Any]) -> PodWorker:
         """Return the worker of ``pod``. It works from now on and needs a running event loop."""
@@ -96,6 +99,8 @@ class PodWorkerFactory:
                 address=lambda: "" if machine.is_over else machine.address,
             )
             tasks.spawn(announcer.run())
+        if machine.job_set and self.barriers is not None:
+            tasks.spawn(InPlaceRestarts(worker, self.barriers, self.client, self.clock).run())
         return worker
 
     def _launcher(self, pod: dict[str, Any], key: str, tasks: PodTasks) -> ContainerLauncher:
