@@ -315,7 +315,6 @@ def test_ephemeral_containers_start_once_and_decide_nothing() -> None:
     assert world.machine.add_ephemeral(added, 1.0) == []  # no sandbox yet
     world.up()
     assert StartContainer("d", 0) in world.starts
-    world.tell(PodEventKind.STARTED, "d")
     assert world.machine.add_ephemeral(added, 2.0) == []
     world.tell(PodEventKind.EXITED, "d", exit=ended(1))
     assert phase(world.machine) == "Running"
