@@ -1,0 +1,1 @@
+"""Workflows: graphs of tasks in Argo's words, advanced by events. Pure."""

@@ -1,0 +1,68 @@
+"""JSONPath, as far as workflows use it: names, indices, slices, wildcards and descent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from windlass.workflow.errors import EvaluationError
+
+_STEP = re.compile(
+    r"\.\.(?P<deep>[A-Za-z_][\w-]*|\*)"
+    r"|\.?(?P<name>[A-Za-z_][\w-]*)"
+    r"|\.(?P<star>\*)"
+    r"|\[\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<index>-?\d+)"
+    r"|(?P<slice>-?\d*:-?\d*)|(?P<all>\*))\s*\]"
+)
+
+
+def find(value: Any, path: str) -> list[Any]:
+    """Return the values at a path such as ``$.items[0].name`` or ``{.status.phase}``.
+
+    Raises :class:`EvaluationError` for a path that is not understood.
+    """
+    text = path.strip()
+    if text.startswith("{") and text.endswith("}"):
+        text = text[1:-1]
+    text = text.removeprefix("$")
+    found, at = [value], 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            raise EvaluationError(f"{path!r} is not a supported JSONPath: {text[at:]!r} is not understood")
+        found = [hit for item in found for hit in _step(item, step)]
+        at = step.end()
+    return found
+
+
+def _step(value: Any, step: re.Match[str]) -> Iterable[Any]:
+    name = step["name"] or step["single"] or step["double"]
+    if name is not None:
+        return [value[name]] if isinstance(value, dict) and name in value else []
+    if step["deep"]:
+        return list(_deep(value, step["deep"]))
+    if step["star"] or step["all"]:
+        return list(_children(value))
+    if not isinstance(value, list):
+        return []
+    if step["index"]:
+        at = int(step["index"])
+        return [value[at]] if -len(value) <= at < len(value) else []
+    start, _, end = step["slice"].partition(":")
+    return value[int(start) if start else None : int(end) if end else None]
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _deep(value: Any, name: str) -> Iterable[Any]:
+    if name == "*":
+        yield from _children(value)
+    elif isinstance(value, dict) and name in value:
+        yield value[name]
+    for child in _children(value):
+        yield from _deep(child, name)
