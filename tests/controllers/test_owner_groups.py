@@ -158,3 +158,45 @@ def test_pods_wait_until_the_declared_rules_are_known() -> None:
     world.api.clock.jump(11)  # without the right to read definitions
     world.settle()
     assert len(world.picture[0]) == 1
+
+
+GANGS = Resource("scheduler.grove.io", "v1alpha1", "podgangs", "PodGang", custom=True)
+
+
+def test_pods_of_grove_are_grouped_by_the_pod_gang_that_their_label_names() -> None:
+    world = World()
+    crd = definition("podgangs", "PodGang", schema={"type": "object"})
+    crd["spec"]["group"] = GANGS.group
+    crd["metadata"]["name"] = "podgangs.scheduler.grove.io"
+    world.api.put(CUSTOM_RESOURCE_DEFINITIONS, crd)
+    gang = {
+        "apiVersion": GANGS.api_version,
+        "kind": "PodGang",
+        "metadata": {"name": "s-0", "namespace": "default"},
+        "spec": {"podgroups": [{"name": "s-0-a", "minReplicas": 1}, {"name": "s-0-b", "minReplicas": 2}]},
+    }
+    world.api.put(GANGS, gang)
+    for pod in world.api.objects(PODS):
+        pod["metadata"]["labels"] = {"grove.io/podgang": "s-0"}
+        world.api.put(PODS, pod)
+    world.settle()
+    (group,) = world.api.objects(POD_GROUPS)
+    assert group["metadata"]["annotations"]["windlass.dev/grouped-by"] == (
+        "PodGang s-0: minMember 3 from minReplicas of its pod groups; sub-groups s-0-a 1, s-0-b 2"
+    )
+    assert [part["subGroupSize"] for part in group["spec"]["subGroupPolicy"]] == [1, 2]
+    assert world.picture[1] == [group["metadata"]["name"]] * 3
+
+
+def test_queue_of_the_pod_precedes_that_of_the_owner() -> None:
+    for labels, queue in (({}, "vision"), ({"kai.scheduler/queue": "mine"}, "mine")):
+        world = World()
+        (owner,) = world.api.objects(TRAININGS)
+        owner["metadata"]["labels"] = {"kai.scheduler/queue": "vision", "priorityClassName": "train"}
+        world.api.put(TRAININGS, owner)
+        pod = world.api.objects(PODS)[0]
+        pod["metadata"]["labels"] = labels
+        world.api.put(PODS, pod)
+        world.step("pod:default/t-0")
+        (group,) = world.api.objects(POD_GROUPS)
+        assert (group["spec"]["queue"], group["spec"]["priorityClassName"]) == (queue, "train")

@@ -79,7 +79,10 @@ def test_gang_waits_until_all_its_pods_fit(box: Box) -> None:
         "Training second: minMember 3 from 1 + .spec.groups[*].workers"
     )
     explained = box.windlass("explain", "second-0", check=False).stdout
-    assert "3" in explained
+    assert "grouped by" in explained
+    assert "rule declared by the CustomResourceDefinition of Training" in explained
+    shown = json.loads(box.windlass("show", "second", "-o", "json", check=False).stdout or "{}")
+    assert (shown["groupedBy"]["rule"], shown["groupedBy"]["minMember"]) == ("declared", 3)
     assert phases(box, second) == ["Pending"] * 3
     with box.client() as client:
         client.delete(TRAININGS, "first", "default")

@@ -145,3 +145,71 @@ def test_paths_that_a_schema_specifies() -> None:
         (".status.n", False),
     ):
         assert paths.specified(schema, path) == known, path
+
+
+def parts(top: Json) -> list[tuple[str, int, int]]:
+    return [(part.name, part.size, part.count) for part in group_of(pod(), [top], {}).subgroups]
+
+
+def test_parts_of_each_kind_have_minima_of_their_own() -> None:
+    assert parts(owner(KUBEFLOW, "PyTorchJob", pytorchReplicaSpecs=ROLES)) == [
+        ("master", 1, 1),
+        ("worker", 3, 1),
+    ]
+    elastic = owner(KUBEFLOW, "PyTorchJob", pytorchReplicaSpecs=ROLES, elasticPolicy={"minReplicas": 2})
+    assert parts(elastic) == [("master", 1, 1), ("worker", 1, 1)]
+    assert parts(owner(KUBEFLOW, "PyTorchJob", pytorchReplicaSpecs={"Worker": {"replicas": 2}})) == []
+    assert parts(owner(KUBEFLOW, "TFJob", tfReplicaSpecs=ROLES)) == []
+    groups = [{"groupName": "small", "minReplicas": 2, "numOfHosts": 2}, {"groupName": "idle", "replicas": 0}]
+    ray = {"workerGroupSpecs": groups}
+    for top in (
+        owner("ray.io/v1", "RayCluster", **ray),
+        owner("ray.io/v1", "RayJob", rayClusterSpec=ray),
+        owner("ray.io/v1", "RayService", rayClusterConfig=ray),
+    ):
+        assert parts(top) == [("head", 1, 1), ("workers-small", 4, 1)]
+    assert parts(owner("ray.io/v1", "RayJob", clusterSelector={"a": "b"})) == []
+    named = [{**part, "name": name} for part, name in zip(PARTS, ("a", "b"), strict=True)]
+    assert parts(owner("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=named)) == [
+        ("a", 3, 2),
+        ("b", 2, 1),
+    ]
+    ordered = {"replicatedJobs": named, "startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    assert parts(owner("jobset.x-k8s.io/v1alpha2", "JobSet", **ordered)) == [("a", 3, 2)]
+    template = {"size": 8, "subGroupPolicy": {"subGroupSize": 4}}
+    lws = "leaderworkerset.x-k8s.io/v1"
+    assert parts(owner(lws, "LeaderWorkerSet", leaderWorkerTemplate=template)) == [("subgroup", 4, 2)]
+    ready = {"leaderWorkerTemplate": template, "startupPolicy": "LeaderReady"}
+    assert parts(owner(lws, "LeaderWorkerSet", **ready)) == []
+
+
+def test_pod_gang_of_grove_decides_for_its_pods() -> None:
+    gang = owner(
+        "scheduler.grove.io/v1alpha1",
+        "PodGang",
+        podgroups=[{"name": "s-0-prefill", "minReplicas": 2}, {"name": "s-0-decode", "minReplicas": 3}],
+        priorityClassName="inference",
+    )
+    chain = [owner("grove.io/v1alpha1", kind) for kind in ("PodClique", "PodCliqueSet")]
+    found = group_of(pod(), [*chain, gang], {})
+    assert (found.owner, found.min_member, found.priority_class) == (gang, 5, "inference")
+    assert found.subgroups[0].policy == {
+        "name": "s-0-prefill",
+        "subGroupSize": 2,
+        "minSubGroups": 1,
+        "labelSelector": {"matchLabels": {"grove.io/podclique": "s-0-prefill"}},
+    }
+    assert group_of(pod(), chain, {}).owner is None
+
+
+def test_queue_and_class_come_from_the_policy_or_from_labels_of_an_owner() -> None:
+    policy = {"schedulingPolicy": {"queue": "research", "priorityClass": "high"}}
+    found = group_of(pod(), [owner(KUBEFLOW, "TFJob", runPolicy=policy)], {})
+    assert (found.queue, found.priority_class, found.rule) == ("research", "high", "table")
+    inner, outer = owner("jobset.x-k8s.io/v1alpha2", "JobSet"), owner("example.com/v1", "Study")
+    outer["metadata"]["labels"] = {"kai.scheduler/queue": "vision", "priorityClassName": "train"}
+    found = group_of(pod(), [inner, outer], {})
+    assert (found.queue, found.owner_queue, found.owner_class) == ("", "vision", "train")
+    assert (found.rule, found.record["kind"]) == ("default", "Study.example.com")
+    inner["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": "inner"}
+    assert group_of(pod(), [inner, outer], {}).owner_queue == "inner"

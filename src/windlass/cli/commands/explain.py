@@ -13,6 +13,7 @@ from windlass.cli.errors import remedy_with_target, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
+from windlass.cli.jobs.grouping import grouping_record, grouping_rows
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, end_message, pod_phase
@@ -54,6 +55,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         document |= {"network": network} if network else {}
         document["condition"] = condition_of(found)
+        document |= grouping_record(found)
         document |= placement_record(invocation, found) | _evictions_record(invocation, found)
         if scores:
             document |= _scores_record(invocation, found)
@@ -64,7 +66,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     request = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
     request = found.shares or (f"GPUs only by {found.claims}" if gpus == "-" and found.claims else request)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {request}): {found.state}")
-    out.write(pairs([("condition", condition_text(found))], indent="  "))
+    out.write(pairs([("condition", condition_text(found)), *grouping_rows(found)], indent="  "))
     if record is not None:
         out.write(waiting_text(found, record, creation_error))
     elif found.waiting:

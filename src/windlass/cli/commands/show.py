@@ -12,6 +12,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import attempts, displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.events import render as event_lines
+from windlass.cli.jobs.grouping import grouping_record, grouping_rows
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
 from windlass.cli.jobs.plugin_devices import devices_of, devices_text
@@ -35,6 +36,7 @@ def command(invocation: Invocation, job: str) -> int:
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
         record |= displacements.as_record(found)
         record |= attempts.as_record(found, invocation.clock.now())
+        record |= grouping_record(found)
         if found.waiting and found.explanation is not None and found.explanation.planned_nodes:
             record["plannedNodes"] = dict(found.explanation.planned_nodes)
         emit(invocation, record, names=[f"job/{found.name}"])
@@ -93,6 +95,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
             f"{rfc3339(end)} ({age(now - end)} ago)" if end else "",
         ),
         ("Devices", _plugin_devices(job)),
+        *((name.capitalize(), text) for name, text in grouping_rows(job)),
         ("Exit status", str(job.exit_code) if job.exit_code is not None else ""),
         ("Placeholder", "yes: the command is unknown" if job.placeholder else ""),
     ]

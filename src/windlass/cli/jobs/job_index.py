@@ -200,12 +200,20 @@ def find(invocation: Invocation, name: str) -> Job:
     for job in jobs:
         if job.kind in kinds and job.kind == GANG and job.name == wanted_name:
             return job
+        if job.kind in kinds and job.kind == "PodGroup" and _foreign_owner(job.obj) == wanted_name:
+            return job
     if not jobs:
         check_namespace(client, space)
     error = missing("jobs", wanted_name, [job.name for job in jobs])
     if gone := _eviction_of(client, wanted_name, space):
         error.evidence = f"a pod of this name was {gone}; {error.evidence}"
     raise error
+
+
+def _foreign_owner(group: Object) -> str:
+    """Return the name of another operator's object by which a group was made; else empty."""
+    notes = group["metadata"].get("annotations") or {}
+    return str(_owner(group).get("name") or "") if names.GROUPED_BY in notes else ""
 
 
 def _outermost(client: BlockingClient, kind: str, job: Object, space: str | None) -> tuple[str, Object]:
@@ -260,7 +268,10 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
     job.seen = invocation.clock.now()
     if job.definition is not None:
         job.pods = client.list(PODS, job.namespace, labels=job.definition.pods_of(job.obj)).items
-        job.group = client.find(POD_GROUPS, job.definition.group(job.obj), job.namespace)
+        by_owner = f"podgroup-{job.obj['metadata'].get('uid')}"  # if another operator creates the pods
+        job.group = client.find(POD_GROUPS, job.definition.group(job.obj), job.namespace) or client.find(
+            POD_GROUPS, by_owner, job.namespace
+        )
         return job
     pods = client.list(PODS, job.namespace).items
     job.pods = [pod for pod in pods if _job_of_pod(pod, {}, {_group_key(job): job}) is job]

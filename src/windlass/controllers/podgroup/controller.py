@@ -105,8 +105,8 @@ class PodGroupController:
         queue = found.annotations.get(names.QUEUE_NAME_VOLCANO, "") if found is not None else ""
         owned = await self._group_of(pod) if by_owner else None
         group = self._groups.items.get(f"{namespace}/{group_name(pod, owned)}")
-        size = group.min_member if group is not None else 0
-        return reconcile(pod, PodGroupSnapshot(group is not None, queue, owned, size))
+        told = group.annotations.get(names.GROUPED_BY, "") if group is not None else ""
+        return reconcile(pod, PodGroupSnapshot(group is not None, queue, owned, told))
 
     async def _group_of(self, obj: Json) -> OwnerGroup:
         """Return the group of a pod, or of a PodGroup that its owner controls."""
@@ -126,7 +126,7 @@ class PodGroupController:
         owned = await self._group_of(group)
         if owned.problems or owned.owner is None:
             return NOTHING
-        present = (group.get("spec") or {}).get("minMember", 0)
+        present = group["metadata"]["annotations"][names.GROUPED_BY]
         stage = resize(name, namespace, present, owned)
         return Effects(stages=(stage,)) if stage else NOTHING
 

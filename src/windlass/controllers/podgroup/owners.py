@@ -25,6 +25,9 @@ FRESH_SECONDS = 1.0
 READY_SECONDS = 10.0
 """Maximum time (seconds) to wait for the declarations: without the right to read them, they never come."""
 _REMEMBERED = 512
+GANG_LABEL = "grove.io/podgang"
+"""Label of a pod of Grove: its PodGang, which tells the size of the gang and owns no pods."""
+_GANG = {"apiVersion": "scheduler.grove.io/v1alpha1", "kind": "PodGang"}
 
 
 class _Meta(msgspec.Struct):
@@ -101,10 +104,15 @@ class OwnerReader:
                 problems.append(problem)
             chain.append(owner)
             reference = controller_of(owner)
+        if gang := (obj["metadata"].get("labels") or {}).get(GANG_LABEL):
+            owner, problem = await self._owner({**_GANG, "name": gang, "uid": ""}, namespace)
+            problems += [problem] if problem else []
+            chain.append(owner)
         return chain, problems
 
     async def _owner(self, reference: Json, namespace: str) -> tuple[Json, str]:
-        known = self._read.get(reference["uid"])
+        uid = reference["uid"] or f"{reference['kind']} {namespace}/{reference['name']}"
+        known = self._read.get(uid)
         now = self._clock.monotonic() if self._clock is not None else 0.0
         if self._clock is not None and known is not None and now - known[0] < FRESH_SECONDS:
             return known[1], ""
@@ -128,11 +136,11 @@ class OwnerReader:
             if error.code != 403:
                 raise
             return stub, f"{name} cannot be read: add {resource.qualified} to grouping.owners of the chart"
-        if owner is None or owner["metadata"].get("uid") != reference["uid"]:
+        if owner is None or reference["uid"] not in ("", owner["metadata"].get("uid")):
             return stub, ""
         owner.setdefault("apiVersion", reference["apiVersion"])
         owner.setdefault("kind", reference["kind"])
-        self._read[reference["uid"]] = (now, owner)
+        self._read[uid] = (now, owner)
         if len(self._read) > _REMEMBERED:
             self._read.popitem(last=False)
         return owner, ""

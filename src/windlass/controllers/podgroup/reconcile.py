@@ -22,7 +22,7 @@ Fields are set as in Volcano:
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -69,13 +69,13 @@ class PodGroupSnapshot:
     ``exists``: its group exists.
     ``namespace_queue``: queue annotation of the namespace, or ``""``.
     ``owned``: group of its top owner; ``None`` if Volcano's rules apply.
-    ``min_member``: size of the existing group.
+    ``grouped_by``: text of the existing group about its owner and size.
     """
 
     exists: bool
     namespace_queue: str = ""
     owned: OwnerGroup | None = None
-    min_member: int = 0
+    grouped_by: str = ""
 
 
 def needs_group(pod: Json, *, owned: bool = False) -> bool:
@@ -114,7 +114,7 @@ def reconcile(pod: Json, observed: PodGroupSnapshot) -> Effects:
             _by_owner(group, pod, owned, plan)
         plan.stage(Create(POD_GROUPS, group))
     elif owned is not None and MIN_MEMBER not in (metadata.get("annotations") or {}):
-        plan.stage(*resize(name, metadata["namespace"], observed.min_member, owned))
+        plan.stage(*resize(name, metadata["namespace"], observed.grouped_by, owned))
     patch = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
     plan.stage(Patch(PODS, metadata["name"], patch, metadata["namespace"], uid=metadata["uid"]))
     return plan.done()
@@ -161,10 +161,13 @@ def _by_owner(group: Json, pod: Json, owned: OwnerGroup, plan: EffectPlan) -> No
         spec["minMember"] = owned.min_member
     if MIN_RESOURCES not in annotations:
         del spec["minResources"]  # the pods of an owner may differ
-    if owned.priority_class:
-        spec["priorityClassName"] = owned.priority_class
-    if owned.queue:
-        spec["queue"] = owned.queue
+    if priority := owned.priority_class or spec.get("priorityClassName") or owned.owner_class:
+        spec["priorityClassName"] = priority
+    own_queue = annotations.get(names.QUEUE_NAME_VOLCANO) or _queue_label(pod)
+    if queue := owned.queue or own_queue or owned.owner_queue:
+        spec["queue"] = queue
+    if owned.subgroups and MIN_MEMBER not in annotations:
+        spec["subGroupPolicy"] = [part.policy for part in owned.subgroups]
     if owned.tier is not None:
         spec["networkTopology"] = {"mode": "hard", "highestTierAllowed": owned.tier}
     for problem in owned.problems:
@@ -182,22 +185,33 @@ def _by_owner(group: Json, pod: Json, owned: OwnerGroup, plan: EffectPlan) -> No
             "controller": True,
         }
     ]
-    subject = f"{owner['kind']} {owner['metadata']['name']}"
-    metadata["annotations"][names.GROUPED_BY] = (
-        f"{subject}: minMember {spec['minMember']} from {owned.source}"
-    )
+    if MIN_MEMBER in annotations:
+        owned = replace(owned, min_member=spec["minMember"], source=f"annotation {MIN_MEMBER}", subgroups=())
+    metadata["annotations"] |= _told(owned)
 
 
-def resize(name: str, namespace: str, present: int, owned: OwnerGroup) -> tuple[Patch, ...]:
-    """Return the write that gives an existing group the size that its owner states now, if it differs."""
-    if owned.owner is None or present == owned.min_member:
+def _told(owned: OwnerGroup) -> dict[str, str]:
+    """Return the annotations that tell by which rule a group was made."""
+    record = msgspec.json.encode(owned.record).decode()
+    return {names.GROUPED_BY: owned.text, names.GROUPING_RULE: record}
+
+
+def _queue_label(pod: Json) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get(names.QUEUE_NAME_KAI) or labels.get(names.QUEUE_NAME_LABEL) or ""
+
+
+def resize(name: str, namespace: str, present: str, owned: OwnerGroup) -> tuple[Patch, ...]:
+    """Return the write that gives an existing group the size that its owner states now, if it differs.
+
+    ``present``: text of the group about its owner and size.
+    """
+    if owned.owner is None or present == owned.text or MIN_MEMBER in present:
         return ()
-    subject = f"{owned.owner['kind']} {owned.owner['metadata']['name']}"
+    policies = [part.policy for part in owned.subgroups] or None
     change = {
-        "metadata": {
-            "annotations": {names.GROUPED_BY: f"{subject}: minMember {owned.min_member} from {owned.source}"}
-        },
-        "spec": {"minMember": owned.min_member},
+        "metadata": {"annotations": _told(owned)},
+        "spec": {"minMember": owned.min_member, "subGroupPolicy": policies},
     }
     return (Patch(POD_GROUPS, name, change, namespace),)
 

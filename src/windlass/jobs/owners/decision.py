@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from windlass.api import annotations as names
 from windlass.jobs.owners import paths
 from windlass.jobs.owners.rules import LOOSE, TABLE, OwnerRule
+from windlass.jobs.owners.subgroups import Subgroups
 
 Json = Mapping[str, Any]
+_QUEUE_LABELS = (names.QUEUE_NAME_LABEL, names.QUEUE_NAME_KAI)
+_CLASS_LABELS = ("priorityClassName", "ray.io/priority-class-name")
+"""Labels by which KAI and KubeRay name the PriorityClass of a workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class OwnerGroup:
     ``owner``: object that owns the group; ``None``: the pod is a group of its own.
     ``suffix``: part of the owner's pods, if it has several groups.
     ``problems``: what was not understood; a default is used instead.
+    ``priority_class``, ``queue``: those that the rule names in the owner. They precede the pod's.
+    ``owner_class``, ``owner_queue``: those of labels and annotations of the owners, which the
+    pod's precede.
+    ``rule``: ``table``, ``declared`` or ``default``.
     """
 
     owner: Json | None
@@ -29,6 +38,36 @@ class OwnerGroup:
     tier: int | None = None
     source: str = ""
     problems: tuple[str, ...] = ()
+    subgroups: Subgroups = ()
+    owner_class: str = ""
+    owner_queue: str = ""
+    rule: str = "default"
+
+    @property
+    def text(self) -> str:
+        """Owner, size and origin of the size, for people."""
+        assert self.owner is not None
+        parts = f"; sub-groups {', '.join(part.text for part in self.subgroups)}" if self.subgroups else ""
+        name = f"{self.owner['kind']} {self.owner['metadata']['name']}"
+        return f"{name}: minMember {self.min_member} from {self.source}{parts}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Rule and owner, for programs."""
+        assert self.owner is not None
+        group = str(self.owner.get("apiVersion", "")).rpartition("/")[0]
+        found: dict[str, Any] = {"rule": self.rule, "kind": f"{self.owner['kind']}.{group}".rstrip(".")}
+        return {**found, "owner": self.owner["metadata"]["name"], "source": self.source}
+
+
+def _labelled(owners: Sequence[Json], keys: Sequence[str], part: str) -> str:
+    """Return the first of these labels or annotations of the owners, the nearest owner first."""
+    for owner in owners:
+        values = (owner.get("metadata") or {}).get(part) or {}
+        for key in keys:
+            if isinstance(values.get(key), str) and values[key]:
+                return values[key]
+    return ""
 
 
 def group_of(pod: Json, owners: Sequence[Json], declared: Mapping[tuple[str, str], OwnerRule]) -> OwnerGroup:
@@ -41,7 +80,15 @@ def group_of(pod: Json, owners: Sequence[Json], declared: Mapping[tuple[str, str
         rule = rule_of(owner, declared)
         if rule.wrapper:
             continue
-        return OwnerGroup(None) if rule.alone else _read(pod, owner, rule)
+        if rule.alone:
+            return OwnerGroup(None)
+        return replace(
+            _read(pod, owner, rule),
+            owner_class=_labelled(owners, _CLASS_LABELS, "labels"),
+            owner_queue=_labelled(owners, (names.QUEUE_NAME_VOLCANO,), "annotations")
+            or _labelled(owners, _QUEUE_LABELS, "labels"),
+            rule="declared" if rule.declared else "default" if rule is LOOSE else "table",
+        )
     return OwnerGroup(None)
 
 
@@ -82,4 +129,5 @@ def _read(pod: Json, owner: Json, rule: OwnerRule) -> OwnerGroup:
         tier,
         rule.source,
         tuple(problems),
+        rule.subgroups(owner) if least is not None else (),
     )

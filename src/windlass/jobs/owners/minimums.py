@@ -71,14 +71,25 @@ def ray_service(service: Json) -> int:
 
 
 def _ray(spec: Json) -> int:
-    total = 1
-    for group in spec.get("workerGroupSpecs") or ():
-        if group.get("suspend"):
-            continue
-        least = group.get("minReplicas")
-        count = least if isinstance(least, int) else group.get("replicas")
-        total += (count if isinstance(count, int) else 0) * (group.get("numOfHosts") or 1)
-    return total
+    return 1 + sum(ray_workers(group) for group in spec.get("workerGroupSpecs") or ())
+
+
+def ray_workers(group: Json) -> int:
+    """Return the least pods of a worker group."""
+    if group.get("suspend"):
+        return 0
+    least = group.get("minReplicas")
+    count = least if isinstance(least, int) else group.get("replicas")
+    return (count if isinstance(count, int) else 0) * (group.get("numOfHosts") or 1)
+
+
+def pod_gang(gang: Json) -> int | None:
+    """Return the least pods of the pod groups of Grove's PodGang; ``None`` if it cannot be read."""
+    groups = (gang.get("spec") or {}).get("podgroups")
+    if groups is None:
+        return None
+    counts = [group.get("minReplicas") for group in groups]
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def leader_worker_set(owner: Json) -> int:
@@ -93,18 +104,24 @@ def leader_worker_set(owner: Json) -> int:
 def job_set(owner: Json) -> int:
     """Return the pods of all jobs of a JobSet; of the first one if the jobs start in order."""
     spec = owner.get("spec") or {}
-    sizes = [_job_pods(part) for part in spec.get("replicatedJobs") or ()]
-    ordered = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder" or any(
-        part.get("dependsOn") for part in spec.get("replicatedJobs") or ()
-    )
-    return (sizes[0] if ordered and sizes else sum(sizes)) or 1
+    sizes = []
+    for part in spec.get("replicatedJobs") or ():
+        replicas = part.get("replicas")
+        sizes.append(pods_of_job(part) * (replicas if isinstance(replicas, int) else 1))
+    return (sizes[0] if starts_in_order(spec) and sizes else sum(sizes)) or 1
 
 
-def _job_pods(part: Json) -> int:
+def starts_in_order(spec: Json) -> bool:
+    """Return whether some jobs of a JobSet wait for others."""
+    ordered = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    return ordered or any(part.get("dependsOn") for part in spec.get("replicatedJobs") or ())
+
+
+def pods_of_job(part: Json) -> int:
+    """Return the pods of one Job of a replicated job."""
     spec = (part.get("template") or {}).get("spec") or {}
-    replicas = part.get("replicas")
     parallelism, completions = spec.get("parallelism"), spec.get("completions")
     pods = parallelism if isinstance(parallelism, int) else 1
     if isinstance(completions, int):
         pods = min(pods, completions)
-    return pods * (replicas if isinstance(replicas, int) else 1)
+    return pods

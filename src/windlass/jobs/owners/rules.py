@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.jobs.owners import minimums, paths
+from windlass.jobs.owners import minimums, paths, subgroups
 
 Json = Mapping[str, Any]
+Parts = Callable[[Json], subgroups.Subgroups]
 MIN_MEMBER = names.MIN_MEMBER_PATH
 PRIORITY_CLASS = names.PRIORITY_CLASS_PATH
 QUEUE = names.QUEUE_PATH
@@ -38,11 +39,25 @@ class OwnerRule:
     queue: str = ""
     tier: str = ""
     source: str = "the default of 1"
+    subgroups: Parts = subgroups.none
+    """Parts of the gang with minima of their own."""
+    declared: bool = False
+    """True if a CustomResourceDefinition declares it."""
 
 
 _REPLICAS = "the replicas of its roles"
 _WORKERS = "the head and the least workers"
 _KUBEFLOW = "kubeflow.org"
+
+
+def _kubeflow(minimum: Callable[[Json], int | None], source: str, parts: Parts = subgroups.none) -> OwnerRule:
+    """Return the rule of a kind of ``kubeflow.org``, with queue and PriorityClass of its policy."""
+    policy = ".spec.runPolicy.schedulingPolicy"
+    priority, queue = f"{policy}.priorityClass", f"{policy}.queue"
+    return OwnerRule(minimum, priority=priority, queue=queue, source=source, subgroups=parts)
+
+
+_ROLES = "minAvailable or the replicas of its roles"
 TABLE: Mapping[tuple[str, str], OwnerRule] = {
     ("apps", "Deployment"): OwnerRule(alone=True),
     ("apps", "ReplicaSet"): OwnerRule(),
@@ -53,23 +68,41 @@ TABLE: Mapping[tuple[str, str], OwnerRule] = {
     ("argoproj.io", "CronWorkflow"): OwnerRule(wrapper=True),
     ("trainer.kubeflow.org", "TrainJob"): OwnerRule(wrapper=True),
     (_KUBEFLOW, "Notebook"): OwnerRule(),
-    (_KUBEFLOW, "PyTorchJob"): OwnerRule(
-        minimums.pytorch, source="minAvailable, minReplicas or the replicas of its roles"
+    (_KUBEFLOW, "PyTorchJob"): _kubeflow(
+        minimums.pytorch, "minAvailable, minReplicas or the replicas of its roles", subgroups.pytorch
     ),
-    (_KUBEFLOW, "MPIJob"): OwnerRule(minimums.mpi, source="minAvailable or the replicas of its roles"),
+    (_KUBEFLOW, "MPIJob"): _kubeflow(minimums.mpi, _ROLES),
     **{
-        (_KUBEFLOW, kind): OwnerRule(minimums.kubeflow, source="minAvailable or the replicas of its roles")
+        (_KUBEFLOW, kind): _kubeflow(minimums.kubeflow, _ROLES)
         for kind in ("TFJob", "XGBoostJob", "JAXJob", "PaddleJob")
     },
-    ("ray.io", "RayCluster"): OwnerRule(minimums.ray_cluster, source=_WORKERS),
-    ("ray.io", "RayJob"): OwnerRule(minimums.ray_job, source=_WORKERS),
-    ("ray.io", "RayService"): OwnerRule(minimums.ray_service, source=_WORKERS),
+    ("ray.io", "RayCluster"): OwnerRule(
+        minimums.ray_cluster, source=_WORKERS, subgroups=subgroups.ray_cluster
+    ),
+    ("ray.io", "RayJob"): OwnerRule(minimums.ray_job, source=_WORKERS, subgroups=subgroups.ray_job),
+    ("ray.io", "RayService"): OwnerRule(
+        minimums.ray_service, source=_WORKERS, subgroups=subgroups.ray_service
+    ),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): OwnerRule(
         minimums.leader_worker_set,
         label="leaderworkerset.sigs.k8s.io/group-index",
         source="spec.leaderWorkerTemplate.size",
+        subgroups=subgroups.leader_worker_set,
     ),
-    ("jobset.x-k8s.io", "JobSet"): OwnerRule(minimums.job_set, source="the pods of its jobs"),
+    ("jobset.x-k8s.io", "JobSet"): OwnerRule(
+        minimums.job_set, source="the pods of its jobs", subgroups=subgroups.job_set
+    ),
+    ("serving.knative.dev", "Service"): OwnerRule(label="serving.knative.dev/revision"),
+    **{
+        ("grove.io", kind): OwnerRule(wrapper=True)
+        for kind in ("PodClique", "PodCliqueScalingGroup", "PodCliqueSet", "PodGangSet")
+    },
+    ("scheduler.grove.io", "PodGang"): OwnerRule(
+        minimums.pod_gang,
+        priority=".spec.priorityClassName",
+        source="minReplicas of its pod groups",
+        subgroups=subgroups.pod_gang,
+    ),
     ("sparkoperator.k8s.io", "SparkApplication"): OwnerRule(),
 }
 """(API group, kind) → rule. A kind that is missing is one group per owner, with minimum 1."""
@@ -94,6 +127,7 @@ def declared(annotations: Mapping[str, str]) -> OwnerRule | None:
         queue=annotations.get(QUEUE, ""),
         tier=annotations.get(TOPOLOGY_TIER, ""),
         source=least or LOOSE.source,
+        declared=True,
     )
 
 
