@@ -55,6 +55,31 @@ async def test_ended_pod_is_deleted_after_stray_errors(api: SchedulerApi, code: 
     assert api.object(PODS, "default/guide") is None
 
 
+async def test_pod_that_ends_during_a_request_gets_its_last_phase_before_its_deletion(
+    api: SchedulerApi,
+) -> None:
+    """A Job keeps the deleted pod by a finalizer until it has read the phase."""
+    phases = iter(["Pending", "Running"])
+    machine = cast(Any, SimpleNamespace(key="default/guide", step=PodStep.ENDED))
+    publisher = StatusPublisher(
+        cast(Any, api), api.clock, api.object(PODS, "default/guide") or {}, machine, ""
+    )
+    publisher._status = lambda: {"phase": next(phases, "Failed"), "conditions": []}  # type: ignore[method-assign]
+    publisher.mark_published()
+    at_deletion: list[str] = []
+
+    def look(verb: str, *_: Any) -> None:
+        if verb == "delete":
+            at_deletion.append((api.object(PODS, "default/guide") or {})["status"]["phase"])
+
+    api.reject = look
+    publisher.delete()
+    task = asyncio.ensure_future(publisher.run())
+    await settle(api.clock)
+    assert task.done()
+    assert at_deletion == ["Failed"]
+
+
 @pytest.mark.parametrize("code", CODES)
 async def test_pod_on_unhealthy_gpu_is_evicted_after_stray_errors(api: SchedulerApi, code: int) -> None:
     left = strays(api, code)

@@ -141,8 +141,12 @@ class StatusPublisher:
                 self.removed.set()
                 return
             self._published, self._conditions = wanted, conditions
-        if self._delete and self._machine.step is PodStep.ENDED:
+        if not self._delete or self._machine.step is not PodStep.ENDED:
+            return
+        if wanted == self._status():
             await self._delete_object()
+        else:  # The pod ended during the request. Finalizers may keep it, so it needs its last phase.
+            self._dirty.set()
 
     async def _published_conditions(self) -> list[dict[str, Any]]:
         """Return the conditions that an earlier agent wrote: only they have the transition times."""
