@@ -130,6 +130,50 @@ def test_suspension_and_time_limit_of_the_job() -> None:
     assert late.attempts[0].cause == EndCause.TIME_LIMIT
 
 
+def test_pods_of_a_suspended_attempt_belong_to_no_later_one() -> None:
+    """The pods still run when the suspension is seen, and their ends are seen after the resume."""
+    ends = [pod(index, "Failed", deleted=153.0, ended=152.0, exit_code=143) for index in (0, 1)]
+    new = [pod(index, run=3) for index in (0, 1)]
+    ledger = history(
+        seen(112, pod(0), pod(1)),
+        seen(150, pod(0), pod(1), outcome=JobOutcome.STOPPED, message="suspended"),
+        seen(153, *ends, outcome=JobOutcome.STOPPED, message="suspended"),
+        seen(312, *ends, *new),
+        seen(313, ends[1], *new),
+        seen(314, *ends, *new),
+        seen(320, *ends, *new, outcome=JobOutcome.STOPPED),
+        seen(420, *ends, *(replace(one, phase="Failed", ended=321.0) for one in new), pod(0, run=4)),
+    )
+    assert [one.cause for one in ledger.attempts] == ["user", "user", ""]
+    assert [one.started for one in ledger.attempts] == [110.0, 310.0, 0.0]
+
+
+def test_successor_of_the_same_second_makes_no_attempt_with_an_evicted_pod() -> None:
+    """Times of pods are whole seconds. Both pods were evicted, and the second one took its grace period."""
+    first = [pod(index, "Failed", ended=140.0 + index, disrupted=True) for index in (0, 1)]
+    new = [pod(index, run=2, created=141.0, started=141.0) for index in (0, 1)]
+    ledger = history(
+        seen(112, pod(0), pod(1)),
+        seen(140, first[0], pod(1)),
+        seen(142, *first, *new),
+        seen(150, *first, *new),
+    )
+    assert [(one.cause, one.started) for one in ledger.attempts] == [("preemption", 110.0), ("", 141.0)]
+
+
+def test_failed_job_that_deleted_its_pods_was_ended_by_its_program() -> None:
+    words = "its pods were restarted 2 times (backoffLimit)"
+    deleted = pod(1, "Failed", deleted=140.0, ended=140.0, exit_code=143)
+    for pods in ((), (pod(0, deleted=140.0), deleted)):
+        ended = seen(141, *pods, outcome=JobOutcome.FAILED, message=words)
+        (only,) = history(seen(112, pod(0), pod(1)), ended).attempts
+        assert (only.cause, only.detail) == ("program", words)
+    failed = pod(0, "Failed", ended=140.5, exit_code=3)
+    ended = seen(141, failed, deleted, outcome=JobOutcome.FAILED, message=words)
+    (only,) = history(seen(112, pod(0), pod(1)), ended).attempts
+    assert only.detail == "pod w-0 failed with exit code 3 on node n1"
+
+
 def test_an_elastic_attempt_goes_on_above_its_minimum() -> None:
     four = [pod(index) for index in range(4)]
     ledger = history(
@@ -195,7 +239,10 @@ PODS = st.lists(
 def test_every_history_keeps_the_order_of_times(steps: list[tuple[list[AttemptPod], JobOutcome]]) -> None:
     ledger = AttemptLedger()
     for number, (pods, outcome) in enumerate(steps):
-        ledger = advance(ledger, seen(400.0 + number, *pods, outcome=outcome))
+        observed = seen(400.0 + number, *pods, outcome=outcome)
+        ledger = advance(ledger, observed)
+        settled = advance(ledger, observed)
+        assert advance(settled, observed) == settled
         for one in ledger.attempts:
             assert one.queued <= (one.started or one.queued)
             assert not one.ended or one.ended >= max(one.started, one.queued)

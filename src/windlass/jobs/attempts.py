@@ -23,7 +23,9 @@ MAX_ATTEMPTS = 20
 MAX_SIZES = 12
 """Maximum number of size changes that are stored for one attempt."""
 MAX_SPENT = 64
-"""Maximum number of pods of the last attempt that are remembered by their uid."""
+"""Maximum number of pods of ended attempts that are remembered by their uid."""
+_TERMINATED = frozenset({137, 143})
+"""Exit codes of a pod that was deleted: SIGKILL and SIGTERM."""
 
 
 class EndCause(StrEnum):
@@ -181,7 +183,7 @@ class Attempt:
 class AttemptLedger:
     """Attempts of a job, oldest first.
 
-    ``spent``: uids of pods that were lost when the last attempt ended.
+    ``spent``: uids of pods that ended with an attempt, or that a suspended job had.
     ``dropped``: number of older attempts, with their ``dropped_queue_seconds`` and
         ``dropped_running_seconds``.
     """
@@ -217,17 +219,37 @@ def _before_replacements(ledger: AttemptLedger, observed: JobObservation) -> lis
     Observations may be late: a pod that failed at once may have a successor that has
     succeeded. Losses that left the minimum alive end no attempt and are left out.
     """
-    uids = {pod.name: pod.uid for pod in sorted(observed.pods, key=lambda one: (one.created, not one.lost))}
+    by_name: dict[str, list[AttemptPod]] = {}
+    for pod in sorted(observed.pods, key=lambda one: (one.created, not one.lost)):
+        by_name.setdefault(pod.name, []).append(pod)
+    last_end = max((one.ended for one in ledger.attempts[-2:]), default=0.0)
+    begun = ledger.last.started if ledger.last is not None else 0.0
     found = []
     for old in observed.pods:
         end = old.ended or old.deleted
-        if not old.lost or uids[old.name] == old.uid or old.uid in ledger.spent or not old.started:
+        replaced = old.lost and by_name[old.name][-1].uid != old.uid
+        if not replaced or not old.started or _is_spent(old, ledger.spent, last_end):
             continue
-        pods = [old, *(pod for pod in observed.pods if pod.name != old.name and pod.created <= end)]
+        if old.created < begun and end <= begun:
+            continue  # It was lost before the last attempt started.
+        others = (_present(pods, end) for name, pods in by_name.items() if name != old.name)
+        pods = [old, *(pod for pod in others if pod is not None)]
         if sum(pod.alive for pod in pods) < max(1, observed.minimum):
             now = min(end, observed.now)
             found.append(replace(observed, outcome=JobOutcome.ACTIVE, pods=pods, now=now))
     return sorted(found, key=lambda one: one.now)
+
+
+def _present(pods: Sequence[AttemptPod], time: float) -> AttemptPod | None:
+    """Return the pod of one name that existed at ``time``; ``pods`` are in the order of their creation.
+
+    Times are whole seconds. A pod that was created in the second of the end of another
+    one is more likely its successor.
+    """
+    before = [pod for pod in pods if pod.created < time]
+    if before:
+        return before[-1]
+    return next((pod for pod in pods if pod.created == time), None)
 
 
 def _settled(ledger: AttemptLedger, observed: JobObservation) -> AttemptLedger:
@@ -260,9 +282,17 @@ def _step(ledger: AttemptLedger, observed: JobObservation) -> AttemptLedger:
         ledger = _bounded(ledger, (*ledger.attempts, current))
     changed = _advanced(current, ledger, observed)
     if changed.ended:
-        lost = tuple(pod.uid for pod in observed.pods if pod.lost)
-        ledger = replace(ledger, spent=lost[:MAX_SPENT])
+        ledger = replace(ledger, spent=_spent(ledger, observed))
     return _with_last(ledger, changed)
+
+
+def _spent(ledger: AttemptLedger, observed: JobObservation) -> tuple[str, ...]:
+    """Return the uids of pods that belong to no later attempt; those of the newest end come first."""
+    stopped = observed.outcome is not JobOutcome.ACTIVE
+    ended = [pod.uid for pod in observed.pods if pod.lost or stopped]
+    present = {pod.uid for pod in observed.pods}
+    before = [uid for uid in ledger.spent if uid in present and uid not in ended]
+    return (*ended, *before)[:MAX_SPENT]
 
 
 def _with_last(ledger: AttemptLedger, attempt: Attempt) -> AttemptLedger:
@@ -289,8 +319,8 @@ def _completed(ledger: AttemptLedger, observed: JobObservation) -> AttemptLedger
 
 
 def _is_spent(pod: AttemptPod, spent: tuple[str, ...], ended: float) -> bool:
-    """Return whether a pod was lost with an attempt that ended at ``ended``."""
-    return pod.lost and (pod.uid in spent or (len(spent) == MAX_SPENT and pod.created < ended - 1.0))
+    """Return whether a pod belongs to an attempt that ended at ``ended``, or to an earlier one."""
+    return pod.uid in spent or (pod.lost and len(spent) == MAX_SPENT and pod.created < ended - 1.0)
 
 
 def _queued_again(before: Attempt, observed: JobObservation) -> float:
@@ -328,7 +358,9 @@ def _advanced(attempt: Attempt, ledger: AttemptLedger, observed: JobObservation)
 
 def _start(attempt: Attempt, pods: Sequence[AttemptPod], observed: JobObservation) -> Attempt:
     times = sorted(
-        pod.started for pod in pods if pod.started and (not pod.lost or pod.created >= attempt.queued - 1.0)
+        pod.started
+        for pod in pods
+        if pod.started and (pod.alive or (pod.lost and pod.created >= attempt.queued - 1.0))
     )
     needed = max(1, observed.minimum)
     if len(times) < needed:
@@ -382,8 +414,10 @@ def _cause(pods: Sequence[AttemptPod], observed: JobObservation) -> tuple[EndCau
     lost = sorted((pod for pod in pods if pod.lost), key=_order)
     if observed.outcome is JobOutcome.STOPPED:
         return EndCause.USER, observed.message or "suspended"
+    failed = observed.outcome is JobOutcome.FAILED
     if not lost:
-        return EndCause.UNKNOWN, observed.message or "its pods are gone"
+        cause = EndCause.PROGRAM if failed and observed.message else EndCause.UNKNOWN
+        return cause, observed.message or "its pods are gone"
     first = lost[0]
     where = f" on node {first.node}" if first.node else ""
     if first.node_lost or first.reason in NODE_REASONS:
@@ -392,6 +426,8 @@ def _cause(pods: Sequence[AttemptPod], observed: JobObservation) -> tuple[EndCau
         return EndCause.TIME_LIMIT, f"pod {first.name} ran longer than its activeDeadlineSeconds"
     if first.disrupted:
         return EndCause.PREEMPTION, f"pod {first.name} was evicted{where}"
+    if failed and observed.message and _was_ended(first):
+        return EndCause.PROGRAM, observed.message  # The pod was deleted because the job had failed.
     if first.phase == "Failed":
         code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
         return EndCause.PROGRAM, f"pod {first.name} failed{code}{where}"
@@ -399,9 +435,14 @@ def _cause(pods: Sequence[AttemptPod], observed: JobObservation) -> tuple[EndCau
 
 
 def _order(pod: AttemptPod) -> tuple[bool, bool, float, str]:
-    """Order lost pods: those that were taken away first, then by time of their end."""
+    """Order lost pods: taken away, failed by themselves, deleted; then by time of their end."""
     taken = pod.disrupted or pod.node_lost
-    return (not taken, pod.phase != "Failed", pod.ended or pod.deleted, pod.name)
+    return (not taken, _was_ended(pod), pod.ended or pod.deleted, pod.name)
+
+
+def _was_ended(pod: AttemptPod) -> bool:
+    """Return whether a lost pod ended because it was deleted, and not by itself."""
+    return pod.phase != "Failed" or (bool(pod.deleted) and pod.exit_code in _TERMINATED)
 
 
 def best_interval(ledger: AttemptLedger, now: float) -> float | None:
