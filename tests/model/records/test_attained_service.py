@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.api import annotations as names
 from windlass.model.records import attained_service
 from windlass.spi.objects import AttainedService
 
@@ -71,3 +72,9 @@ def test_carried_record_counts_from_the_first_object() -> None:
     assert "attained-since" in attained_service.problem(
         first | {"windlass.dev/attained-since": "then"}, CREATED
     )
+
+
+def test_successor_of_an_evicted_group_keeps_its_place_in_the_queue() -> None:
+    first = attained_service.carried({names.EVICTED_FOR: "{}"}, "2026-01-01T00:00:00Z")
+    assert first[names.QUEUED_SINCE] == "2026-01-01T00:00:00Z"
+    assert attained_service.carried(first, "2026-01-02T00:00:00Z") == first

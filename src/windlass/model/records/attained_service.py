@@ -44,9 +44,12 @@ def written(past: AttainedService) -> dict[str, str | None]:
 def carried(annotations: Mapping[str, str], created: str) -> dict[str, str]:
     """Return the records on an object for its successor, those of evictions included.
 
-    ``created``: its creation time (RFC 3339).
+    ``created``: its creation time (RFC 3339). The successor of an evicted group counts
+    from that time in the order of its queue.
     """
     evictions = {name: annotations[name] for name in _EVICTIONS if name in annotations}
+    if names.EVICTED_FOR in evictions:
+        evictions.setdefault(names.QUEUED_SINCE, created)
     if names.ATTAINED not in annotations:
         return evictions
     record = {name: annotations[name] for name in _SERVICE if name in annotations}
