@@ -5,4 +5,4 @@ The folder ``crds`` has one folder for each; ``controllers.job_kinds.families`` 
 
 from __future__ import annotations
 
-JOB_KIND_FAMILIES = ("kubeflow", "mpi", "volcano", "jobset", "trainer", "ray")
+JOB_KIND_FAMILIES = ("kubeflow", "mpi", "volcano", "jobset", "trainer", "ray", "leaderworkerset")

@@ -29,7 +29,6 @@ from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.job_kinds.families import FAMILIES, FamilyContext
 from windlass.controllers.job_kinds.operation import AUTO, JobKindOperation
-from windlass.controllers.leaderworkerset.controller import LeaderWorkerSetController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -185,7 +184,6 @@ def _reconcilers(
             GarbageController(client, informers),
             EndpointsController(informers),
             ClaimController(informers),
-            LeaderWorkerSetController(informers, clock),
             VolumeController(informers),
             QuotaController(client, informers, clock),
             DisruptionController(client, informers, clock),

@@ -14,6 +14,7 @@ from windlass.api.resources import (
     JOB_FLOWS,
     JOB_SETS,
     JOB_TEMPLATES,
+    LEADER_WORKER_SETS,
     MPI_JOBS,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
@@ -36,6 +37,7 @@ from windlass.controllers.attempts.kinds import (
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
+from windlass.controllers.leaderworkerset.controller import LeaderWorkerSetController
 from windlass.controllers.ray.cluster_controller import RayClusterController
 from windlass.controllers.ray.cron_controller import RayCronJobController
 from windlass.controllers.ray.job_controller import RayJobController
@@ -171,7 +173,19 @@ RAY = KindFamily(
     ],
 )
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY)
+LEADER_WORKER_SET = KindFamily(
+    "leaderworkerset",
+    (LEADER_WORKER_SETS,),
+    frozenset({"lws-controller-manager"}),
+    ("lws/lws",),
+    lambda context: [
+        LeaderWorkerSetController(
+            context.informers, context.clock, "" if context.embedded else context.scheduler
+        )
+    ],
+)
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY, LEADER_WORKER_SET)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

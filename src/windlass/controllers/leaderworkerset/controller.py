@@ -42,8 +42,9 @@ class LeaderWorkerSetController:
     name = "leaderworkerset"
     pause_seconds = 0.0
 
-    def __init__(self, informers: Informers, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, informers: Informers, clock: Clock, scheduler: str = "") -> None:
+        """``scheduler``: as in :class:`LeaderWorkerSetSnapshot`."""
+        self._clock, self._scheduler = clock, scheduler
         self._sets: Informer[StoredObject] = informers.informer(
             LEADER_WORKER_SETS, decode=decode_stored_object
         )
@@ -90,6 +91,7 @@ class LeaderWorkerSetController:
             ),
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
+            scheduler=self._scheduler,
         )
         return reconcile_leader_worker_set(stored.object, observed)
 

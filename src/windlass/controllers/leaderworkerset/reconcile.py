@@ -33,7 +33,7 @@ from windlass.controllers.effects import (
     reference,
 )
 from windlass.controllers.pod_groups import patch_group, spec_patch
-from windlass.jobs.leaderworkerset import bodies
+from windlass.jobs.leaderworkerset import bodies, finishing
 from windlass.jobs.leaderworkerset.rollout import GroupState, LeaderSet, next_rollout
 from windlass.jobs.leaderworkerset.spec import GroupTemplate, LeaderWorkerSet, read_set, template_of
 from windlass.jobs.leaderworkerset.status import next_status
@@ -50,6 +50,8 @@ class LeaderWorkerSetSnapshot:
     ``groups``: PodGroups with its label, by name. ``revisions``: its ControllerRevisions.
     ``services``: names of the Services in the namespace.
     ``priorities``: PriorityClass → value. ``now``: Unix seconds.
+    ``scheduler``: default scheduler of pods where this controller finishes the pods; empty where
+    the admission of the server does.
     """
 
     pods: tuple[Json, ...]
@@ -59,6 +61,7 @@ class LeaderWorkerSetSnapshot:
     services: frozenset[str]
     priorities: Mapping[str, int]
     now: float
+    scheduler: str = ""
 
 
 def reconcile_leader_worker_set(obj: Json, observed: LeaderWorkerSetSnapshot) -> Effects:
@@ -74,7 +77,7 @@ class _Reconciliation:
 
     def __init__(self, obj: Json, observed: LeaderWorkerSetSnapshot, plan: EffectPlan) -> None:
         self.obj, self.observed, self.plan = obj, observed, plan
-        self.found: LeaderWorkerSet = read_set(obj)
+        self.found: LeaderWorkerSet = read_set(_shared(obj) if observed.scheduler else obj)
         self.about = reference(LEADER_WORKER_SETS, obj)
         self.templates: dict[str, GroupTemplate] = {self.found.template.revision: self.found.template}
         for one in observed.revisions:
@@ -105,7 +108,8 @@ class _Reconciliation:
         step = next_rollout(found, _leader_set(present), states)
         wanted_groups = self._wanted_groups(step.replicas)
         self._keep_groups(wanted_groups)
-        self._keep_leaders(present, bodies.build_leaders(found, step))
+        self._finish_pods()
+        self._keep_leaders(present, self._held_back(bodies.build_leaders(found, step)))
         restarted = self._restart_groups()
         for index, leader in sorted(self.leaders.items()):
             if index not in restarted and not leader["metadata"].get("deletionTimestamp"):
@@ -166,6 +170,31 @@ class _Reconciliation:
 
     # -- StatefulSets --------------------------------------------------------------------------
 
+    def _held_back(self, body: Json) -> Json:
+        """Let the pods of a StatefulSet wait until they are finished, where that is this controller's task."""
+        if self.observed.scheduler:
+            finishing.hold_back(body["spec"]["template"], self.observed.scheduler)
+        return body
+
+    def _finish_pods(self) -> None:
+        if not self.observed.scheduler:
+            return
+        self.plan.stage(
+            *(
+                Patch(
+                    PODS,
+                    pod["metadata"]["name"],
+                    finishing.finish(pod),
+                    pod["metadata"]["namespace"],
+                    uid=pod["metadata"]["uid"],
+                )
+                for pod in self.observed.pods
+                if finishing.is_held_back(pod) and not pod["metadata"].get("deletionTimestamp")
+            )
+        )
+        for text in finishing.unsupported(self.found.annotations, self.obj["spec"]):
+            self.plan.event(EmitEvent(self.about, "Warning", "NotSupported", text, lasting=True))
+
     def _keep_leaders(self, present: Json | None, wanted: Json) -> None:
         if present is None:
             self.plan.stage(Create(STATEFUL_SETS, wanted))
@@ -176,7 +205,7 @@ class _Reconciliation:
         spec, now = wanted["spec"], present["spec"]
         changes: Json = {}
         for field in ("replicas", "persistentVolumeClaimRetentionPolicy"):
-            if field in spec and now.get(field) != spec[field]:
+            if field in spec and not _holds(now.get(field), spec[field]):
                 changes[field] = spec[field]
         if before != self.found.template.revision:
             changes["template"] = spec["template"]
@@ -211,7 +240,9 @@ class _Reconciliation:
             return
         if self.found.startup_policy == fields.LEADER_READY and not _is_ready(leader):
             return
-        self.plan.stage(Create(STATEFUL_SETS, bodies.build_workers(self.found, template, leader)))
+        self.plan.stage(
+            Create(STATEFUL_SETS, self._held_back(bodies.build_workers(self.found, template, leader)))
+        )
         self._event("Normal", "GroupsProgressing", f"Created worker statefulset for leader pod {name}")
 
     # -- restarts ------------------------------------------------------------------------------
@@ -275,6 +306,18 @@ class _Reconciliation:
 
     def _event(self, kind: str, reason: str, message: str) -> None:
         self.plan.event(EmitEvent(self.about, kind, reason, message))
+
+
+def _shared(obj: Json) -> Json:
+    """Return a LeaderWorkerSet of which all groups share one subdomain: StatefulSets set that of a pod."""
+    return {**obj, "spec": {name: part for name, part in obj["spec"].items() if name != "networkConfig"}}
+
+
+def _holds(present: Any, wanted: Any) -> bool:
+    """Return whether a field has the wanted value. The server may have added defaults to a mapping."""
+    if isinstance(present, Mapping) and isinstance(wanted, Mapping):
+        return all(present.get(name) == value for name, value in wanted.items())
+    return present == wanted
 
 
 def _revision(obj: Json) -> str:

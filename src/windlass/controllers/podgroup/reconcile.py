@@ -86,7 +86,15 @@ def needs_group(pod: Json, *, owned: bool = False) -> bool:
         (owned or (pod.get("spec") or {}).get("schedulerName") == SCHEDULER)
         and not (annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO))
         and not metadata.get("deletionTimestamp")
+        and not _gets_a_group(pod)
         and status.get("phase") not in ("Succeeded", "Failed")
+    )
+
+
+def _gets_a_group(pod: Json) -> bool:
+    """Return whether the controller of LeaderWorkerSets is about to write the group of a pod."""
+    return any(
+        gate.get("name") == names.LWS_GATE for gate in (pod.get("spec") or {}).get("schedulingGates") or ()
     )
 
 

@@ -39,7 +39,7 @@ def decorate(pod: Json) -> None:
         leader = annotations.get(fields.LEADER_NAME) or parent
     labels.setdefault(fields.GROUP_KEY, _hash(meta["namespace"], leader))
     if topology := annotations.get(fields.EXCLUSIVE_TOPOLOGY):
-        _exclude(spec, fields.GROUP_KEY, labels[fields.GROUP_KEY], topology)
+        exclude(spec, fields.GROUP_KEY, labels[fields.GROUP_KEY], topology)
     _join_sub_group(meta, spec, leader, size)
     if revision := labels.get(fields.REVISION):
         name = fields.group_name(labels[fields.NAME], labels[fields.GROUP_INDEX], revision)
@@ -70,7 +70,7 @@ def _join_sub_group(meta: Json, spec: Json, leader: str, size: int) -> None:
     labels[fields.SUBGROUP_INDEX] = str(sub_group_index(size, int(text), index))
     labels[fields.SUBGROUP_KEY] = _hash(leader, labels[fields.SUBGROUP_INDEX])
     if topology := annotations.get(fields.SUBGROUP_EXCLUSIVE_TOPOLOGY):
-        _exclude(spec, fields.SUBGROUP_KEY, labels[fields.SUBGROUP_KEY], topology)
+        exclude(spec, fields.SUBGROUP_KEY, labels[fields.SUBGROUP_KEY], topology)
 
 
 def sub_group_index(size: int, sub_group_size: int, index: int) -> int:
@@ -80,7 +80,7 @@ def sub_group_index(size: int, sub_group_size: int, index: int) -> int:
     return (index - 1 if (size - 1) % sub_group_size == 0 else index) // sub_group_size
 
 
-def _exclude(spec: Json, label: str, key: str, topology: str) -> None:
+def exclude(spec: Json, label: str, key: str, topology: str) -> None:
     """Gather the pods with this key in one domain, and keep those with other keys out."""
     affinity = spec.setdefault("affinity", {})
     for field, expressions in (

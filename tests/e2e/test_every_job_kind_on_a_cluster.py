@@ -1,0 +1,154 @@
+"""Every family of job kinds on a real API server: Windlass' scheduler and controllers, hollow nodes for kubelets.
+
+kube-controller-manager keeps Jobs and StatefulSets, as in any cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clusters import Cluster, eventually
+from hollow_pods import add_nodes, end_pods, start_kwok
+from realkube import CRDS, RealKube, end
+from scheduler_processes import WindlassPart
+
+from windlass.api import annotations as names
+from windlass.api import leaderworkerset_fields as lws
+from windlass.api.job_kind_families import JOB_KIND_FAMILIES
+from windlass.api.resources import LEADER_WORKER_SETS, POD_GROUPS, PODS, Resource
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+Json = dict[str, Any]
+
+
+class Scene:
+    """A cluster with hollow nodes, and a namespace for one test."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.namespace = ""
+
+    def path(self, kind: Resource, name: str = "") -> str:
+        prefix = "/apis" if kind.group else "/api"
+        place = f"namespaces/{self.namespace}/" if kind.namespaced else ""
+        return f"{prefix}/{kind.api_version}/{place}{kind.plural}{'/' if name else ''}{name}"
+
+    def create(self, kind: Resource, name: str, spec: Json, **metadata: Any) -> None:
+        head = {"apiVersion": kind.api_version, "kind": kind.kind}
+        self.cluster.post(self.path(kind), {**head, "metadata": {"name": name, **metadata}, "spec": spec}).ok(
+            201
+        )
+
+    def get(self, kind: Resource, name: str) -> Json:
+        return self.cluster.get(self.path(kind, name)).ok()
+
+    def items(self, kind: Resource) -> dict[str, Json]:
+        found = self.cluster.get(self.path(kind)).ok()["items"]
+        return {one["metadata"]["name"]: one for one in found}
+
+    def status(self, kind: Resource, name: str) -> Json:
+        return self.get(kind, name).get("status") or {}
+
+    def wait_for(self, kind: Resource, name: str, condition: str) -> None:
+        """Wait until a condition is true."""
+
+        def holds() -> bool:
+            found = self.status(kind, name).get("conditions") or []
+            true = [one["type"] for one in found if one["status"] == "True"]
+            assert condition in true, found
+            return True
+
+        eventually(holds)
+
+    def pods(self) -> dict[str, Json]:
+        return self.items(PODS)
+
+    def running(self, count: int) -> dict[str, Json]:
+        """Wait until as many pods run, and return them."""
+
+        def all_run() -> dict[str, Json]:
+            found = self.pods()
+            phases = {name: (pod.get("status") or {}).get("phase") for name, pod in found.items()}
+            assert len(found) == count, phases
+            assert set(phases.values()) == {"Running"}, phases
+            return found
+
+        return eventually(all_run)
+
+    def end(self, *pods: str, code: int = 0) -> None:
+        end_pods(self.cluster, self.namespace, list(pods), code)
+
+    def groups(self) -> dict[str, int]:
+        return {name: group["spec"]["minMember"] for name, group in self.items(POD_GROUPS).items()}
+
+
+@pytest.fixture(scope="module")
+def processes(real_kube: RealKube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("kinds")
+    cluster = Cluster.of_real(real_kube)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    present = {found["metadata"]["name"] for found in cluster.get(path).ok()["items"]}
+    for family in JOB_KIND_FAMILIES:
+        listed = ["{1}.{0}".format(*file.stem.split("_")) for file in (CRDS / family).glob("*.yaml")]
+        if not present.issuperset(listed):
+            real_kube.install_crds(CRDS / family)
+    kwok = start_kwok(real_kube, folder)
+    nodes = add_nodes(cluster, 3, "kinds")
+    scheduler = WindlassPart(real_kube, "scheduler", name="kinds-scheduler")
+    controllers = WindlassPart(real_kube, "controller", name="kinds-controller")
+    try:
+        yield Scene(cluster)
+    finally:
+        controllers.stop()
+        scheduler.stop()
+        end(kwok)
+        for node in nodes:
+            cluster.delete(f"/api/v1/nodes/{node}")
+        cluster.close()
+
+
+@pytest.fixture
+def scene(processes: Scene) -> Scene:
+    processes.namespace = processes.cluster.new_namespace("kind")
+    return processes
+
+
+def container(name: str = "main", gpus: int = 1, **more: Any) -> Json:
+    return {"name": name, "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}, **more}
+
+
+def test_groups_of_a_leader_worker_set(scene: Scene) -> None:
+    template = {"size": 3, "workerTemplate": {"spec": {"containers": [container()]}}}
+    scene.create(LEADER_WORKER_SETS, "llm", {"replicas": 2, "leaderWorkerTemplate": template})
+    pods = scene.running(6)
+    assert sorted(pods) == ["llm-0", "llm-0-1", "llm-0-2", "llm-1", "llm-1-1", "llm-1-2"]
+    for name, pod in pods.items():
+        metadata, group, worker = pod["metadata"], name.split("-")[1], [*name.split("-"), "0"][2]
+        labels, notes = metadata["labels"], metadata["annotations"]
+        assert (labels[lws.GROUP_INDEX], labels[lws.WORKER_INDEX]) == (group, worker)
+        assert labels[lws.GROUP_KEY] == pods[f"llm-{group}"]["metadata"]["labels"][lws.GROUP_KEY]
+        assert notes[names.LWS_LEADER_ADDRESS] == f"llm-{group}.llm.{scene.namespace}"
+        assert notes[names.GROUP_NAME] == f"llm-{group}-{labels[lws.REVISION]}"
+        assert not pod["spec"].get("schedulingGates")
+        assert pod["spec"]["schedulerName"] == "windlass"
+        variables = {one["name"]: one["valueFrom"] for one in pod["spec"]["containers"][0]["env"]}
+        path = variables["LWS_WORKER_INDEX"]["fieldRef"]["fieldPath"]
+        assert path == "metadata.labels['leaderworkerset.sigs.k8s.io/worker-index']"
+    assert sorted(scene.groups().values()) == [3, 3]
+    scene.wait_for(LEADER_WORKER_SETS, "llm", "Available")
+    before = {name: pod["metadata"]["uid"] for name, pod in pods.items()}
+    scene.cluster.delete(scene.path(PODS, "llm-1-2")).ok()
+
+    def recreated() -> bool:
+        found = {name: pod["metadata"]["uid"] for name, pod in scene.pods().items()}
+        fresh = {name for name in found if found[name] != before[name]}
+        return len(found) == 6 and fresh == {"llm-1", "llm-1-1", "llm-1-2"}
+
+    eventually(recreated)
+    scene.running(6)
+    eventually(lambda: scene.status(LEADER_WORKER_SETS, "llm").get("readyReplicas") == 2)
+    scene.cluster.patch(scene.path(LEADER_WORKER_SETS, "llm"), {"spec": {"replicas": 1}}).ok()
+    assert sorted(scene.running(3)) == ["llm-0", "llm-0-1", "llm-0-2"]
+    scene.cluster.delete(scene.path(LEADER_WORKER_SETS, "llm")).ok()
