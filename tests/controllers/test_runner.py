@@ -158,6 +158,29 @@ async def test_a_write_that_was_undone_at_once_counts_as_seen() -> None:
         assert copier.seen.count("a") > looked
 
 
+async def test_changes_during_the_rest_after_a_long_look_are_looked_at_together() -> None:
+    api = FakeApi()
+    copier = Copier(api)
+
+    def look(key: str) -> Effects:
+        api.clock.jump(0.05 if key == "big" else 0.001)
+        return NOTHING
+
+    copier.answer = look
+    async with running(api, copier) as runner:
+        for name in ("big", "small"):
+            api.put(CONFIG_MAPS, {"metadata": {"name": name}})
+            await settled(runner)
+        for number in range(5):
+            for name in ("big", "small"):
+                api.change(CONFIG_MAPS, f"default/{name}", data={"n": str(number)})
+            await settled(runner)
+        assert (copier.seen.count("big"), copier.seen.count("small")) == (1, 6)
+        await api.clock.advance(0.3)
+        await settled(runner)
+        assert copier.seen.count("big") == 2
+
+
 async def test_conflicts_are_tried_again_soon() -> None:
     api = FakeApi()
     api.put(CONFIG_MAPS, {"metadata": {"name": "a"}})
@@ -512,3 +535,27 @@ async def test_the_number_of_workers_changes_while_it_runs() -> None:
                 gate.set()
                 await settled(runner)
             assert most == workers
+
+
+async def test_an_index_follows_records_that_stay_move_and_leave() -> None:
+    api = FakeApi()
+    maps: Informer[Json] = api.informer(CONFIG_MAPS)
+    index = RecordIndex(maps, lambda one: one["data"]["of"].split(), lambda one: one["metadata"]["name"])
+
+    def shown() -> dict[str, dict[str, str]]:
+        return {
+            group: {name: one["data"]["n"] for name, one in index.get(group).items()}
+            for group in index.groups()
+        }
+
+    def put(name: str, of: str, n: str) -> None:
+        api.put(CONFIG_MAPS, {"metadata": {"name": name}, "data": {"of": of, "n": n}})
+
+    put("a", "x y", "1")
+    put("b", "x", "1")
+    put("a", "x y", "2")
+    assert shown() == {"x": {"a": "2", "b": "1"}, "y": {"a": "2"}}
+    put("a", "z", "3")
+    assert shown() == {"x": {"b": "1"}, "z": {"a": "3"}}
+    api.remove(CONFIG_MAPS, "default/b")
+    assert shown() == {"z": {"a": "3"}}

@@ -29,7 +29,7 @@ from windlass.controllers.effects import (
 )
 from windlass.controllers.expectations import Written
 
-PARALLEL = 16
+PARALLEL = 32
 """Maximum number of concurrent actions of one stage."""
 
 

@@ -22,12 +22,30 @@ EXPECTATION_TIMEOUT_SECONDS = 15.0
 """Timeout (seconds) of an expectation. After it the key is reconciled all the same."""
 
 
+class StoredOwner(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Owner reference of a stored object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class _Names(msgspec.Struct, rename="camel", gc=False):
     name: str
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
+
+
+class _NamesAndOwners(_Names, rename="camel", gc=False):
+    owner_references: list[StoredOwner] | None = None
+
+
+class _Owned(msgspec.Struct, gc=False):
+    metadata: _NamesAndOwners
 
 
 class BareObject(msgspec.Struct, gc=False):
@@ -48,7 +66,7 @@ class BareObject(msgspec.Struct, gc=False):
         return key_of(self.metadata.namespace, self.metadata.name)
 
 
-_bare = msgspec.json.Decoder(BareObject)
+_owned = msgspec.json.Decoder(_Owned)
 _whole = msgspec.json.Decoder()
 
 
@@ -60,6 +78,8 @@ class StoredObject(msgspec.Struct, frozen=True, gc=False):
     resource_version: str
     deleted: float
     raw: bytes
+    controller: StoredOwner | None = None
+    """The owner with ``controller: true``, if there is one."""
 
     @property
     def object(self) -> dict[str, Any]:
@@ -68,13 +88,14 @@ class StoredObject(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_stored_object(raw: msgspec.Raw) -> StoredObject:
-    meta = _bare.decode(raw).metadata
+    meta = _owned.decode(raw).metadata
     return StoredObject(
         key_of(meta.namespace, meta.name),
         meta.uid,
         meta.resource_version,
         1.0 if meta.deletion_timestamp else 0.0,
         bytes(raw),
+        next((owner for owner in meta.owner_references or () if owner.controller), None),
     )
 
 
@@ -142,6 +163,11 @@ class RecordIndex(Generic[T]):
                     del self._groups[group]
 
     def _update(self, old: T, new: T) -> None:
+        key, groups = self._key(new), tuple(self._by(new))
+        if key == self._key(old) and groups == tuple(self._by(old)):
+            for group in groups:
+                self._groups[group][key] = new
+            return
         self._remove(old)
         self._add(new)
 

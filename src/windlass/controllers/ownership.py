@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from windlass.api.resources import Resource
 from windlass.api.views import Pod
-from windlass.controllers.effects import controller_of
-from windlass.controllers.expectations import StoredObject
+from windlass.controllers.expectations import StoredObject, StoredOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +19,12 @@ class ControlledBy:
     def uids(self, stored: StoredObject) -> Iterable[str]:
         """Return the uid of the owner; nothing if another kind controls the object."""
         owner = self._owner(stored)
-        return (owner["uid"],) if owner is not None else ()
+        return (owner.uid,) if owner is not None else ()
 
     def keys(self, stored: StoredObject) -> Iterable[str]:
         """Return the key of the owner; nothing if another kind controls the object."""
         owner = self._owner(stored)
-        return (f"{stored.key.partition('/')[0]}/{owner['name']}",) if owner is not None else ()
+        return (f"{stored.key.partition('/')[0]}/{owner.name}",) if owner is not None else ()
 
     def pod_uids(self, pod: Pod) -> Iterable[str]:
         """Return the uid of the owner of a pod; nothing if another kind controls the pod."""
@@ -40,9 +38,9 @@ class ControlledBy:
             return ()
         return (f"{pod.namespace}/{owner.name}",)
 
-    def _owner(self, stored: StoredObject) -> dict[str, Any] | None:
-        owner = controller_of(stored.object)
-        if owner is None or not self._is_kind(owner.get("kind", ""), owner.get("apiVersion", "")):
+    def _owner(self, stored: StoredObject) -> StoredOwner | None:
+        owner = stored.controller
+        if owner is None or not self._is_kind(owner.kind, owner.api_version):
             return None
         return owner
 

@@ -36,6 +36,13 @@ log = logging.getLogger("windlass.controllers")
 CONFLICT_SECONDS = 0.02
 UNSATISFIED_SECONDS = 1.0
 MAX_REMEMBERED_EVENTS = 10_000
+LONG_SECONDS = 0.005
+"""Minimum duration (seconds) of a reconciliation after which its key rests."""
+REST_FACTOR, MAX_REST_SECONDS = 4.0, 0.5
+"""Length of a rest as a multiple of the reconciliation, and its maximum in seconds.
+
+Each pod of a gang of thousands changes several times, and a reconciliation looks at all
+pods. So changes that arrive during a rest are reconciled together."""
 
 
 class Informers(Protocol):
@@ -128,6 +135,8 @@ class ReconcilerRunner:
         self._backoffs: dict[str, Backoff] = {}
         self._emitted: set[tuple[ObjectRef, str, str]] = set()
         self._wrote_at: dict[str, float] = {}
+        self._rests_until: dict[str, float] = {}
+        self._notes_failures = reconciler if isinstance(reconciler, NotesFailures) else None
         self.queue = WorkQueue(context.clock)
         self.expectations = Expectations()
         metrics = context.metrics
@@ -211,11 +220,22 @@ class ReconcilerRunner:
         now = self._context.clock.monotonic()
         if not self.expectations.satisfied(key, now):
             return UNSATISFIED_SECONDS
+        until = self._rests_until.get(key)
+        if until is not None:
+            if now < until:
+                return until - now
+            del self._rests_until[key]
         rest = self._wrote_at.get(key, now) + self._reconciler.pause_seconds - now
         if key in self._wrote_at and rest > 0:
             return rest
         self._wrote_at.pop(key, None)
         return 0.0
+
+    def _rest(self, key: str, started: float) -> None:
+        """Let the key rest after a long reconciliation."""
+        now = self._context.clock.monotonic()
+        if now - started >= LONG_SECONDS:
+            self._rests_until[key] = now + min(MAX_REST_SECONDS, REST_FACTOR * (now - started))
 
     async def _handle(self, key: str) -> None:
         wait = self._wait_before(key)
@@ -231,6 +251,7 @@ class ReconcilerRunner:
             self._count_failure("unreachable")
             self._requeue_with_backoff(key)
             return
+        self._rest(key, started)
         for event in effects.events:
             self._emit(event)
         if not effects.stages:
@@ -241,8 +262,8 @@ class ReconcilerRunner:
         outcome = await self._executor.perform(effects)
         for event in outcome.events:
             self._emit(event)
-        if isinstance(self._reconciler, NotesFailures):
-            self._reconciler.note_failures(key, outcome.failures)
+        if self._notes_failures is not None:
+            self._notes_failures.note_failures(key, outcome.failures)
         self._writes.inc(len(outcome.written))
         now = self._context.clock.monotonic()
         self._reconcile_seconds.observe(now - started)

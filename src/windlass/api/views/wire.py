@@ -208,7 +208,10 @@ def owners(references: list[OwnerWire] | None) -> tuple[OwnerReference, ...]:
 
 def controller_of(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
     """The managing owner, if there is one."""
-    return next((owner for owner in references if owner.controller), None)
+    for owner in references:
+        if owner.controller:
+            return owner
+    return None
 
 
 def encode(obj: Mapping[str, Any]) -> bytes:

@@ -147,7 +147,7 @@ class AttemptController:
             metadata["name"],
             patch,
             metadata.get("namespace"),
-            resource_version=metadata.get("resourceVersion"),
+            uid=metadata["uid"],  # Nothing else writes the annotation: a newer version is no conflict.
         )
         return Effects(((change,),))
 

@@ -24,7 +24,7 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.effects import Effects, controller_of
+from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.vcjob import status as statuses
@@ -226,11 +226,10 @@ def _pod_keys(pod: Pod) -> Iterable[str]:
 
 
 def _owner_keys(stored: StoredObject) -> Iterable[str]:
-    obj = stored.object
-    owner = controller_of(obj)
-    if owner is None or not _is_job(owner.get("kind", ""), owner.get("apiVersion", "")):
+    owner = stored.controller
+    if owner is None or not _is_job(owner.kind, owner.api_version):
         return ()
-    return (f"{obj['metadata']['namespace']}/{owner['name']}",)
+    return (f"{stored.key.partition('/')[0]}/{owner.name}",)
 
 
 def _command_keys(command: Json) -> Iterable[str]:
@@ -242,6 +241,8 @@ def _command_keys(command: Json) -> Iterable[str]:
 
 def _claim_keys(stored: StoredObject) -> Iterable[str]:
     """The claims that a job names but does not make."""
+    if b"volumeClaimName" not in stored.raw:
+        return ()
     job = stored.object
     namespace = job["metadata"].get("namespace", "")
     volumes = (job.get("spec") or {}).get("volumes") or ()
