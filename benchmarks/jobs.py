@@ -1,10 +1,12 @@
 """Jobs from submission to completion, interruption and resizing, on one box with simulated nodes.
 
-``python -m benchmarks.jobs`` prints all parts; ``--shrink 10`` plays a tenth of the pods.
+``python -m benchmarks.jobs`` prints all parts, ``--only throughput`` one of them.
+``--quick`` plays a tenth of the pods.
 
 - throughput: Volcano Jobs of one shape on 100 simulated nodes, from the first create
   until every job is Completed. Volcano's own guide has 40 to 55 pods/s for the first
-  shape.
+  shape. CPU time is that of the box's processes in this time, for each pod.
+- restart: a gang of 5,000 pods of which one fails, by recreation and in place.
 - notice: time from the eviction of a pod to SIGTERM in its program, behind a shell.
 - resize: time from the end of a job that holds GPUs to the announced new world size.
 
@@ -22,13 +24,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from benchmarks.end_to_end import in_parallel
+from benchmarks.end_to_end import in_parallel, usage
+from benchmarks.gang_restart import IN_PLACE, RECREATE, restart
 from benchmarks.report import add_output, percentile, show
 from windlass.api.annotations import WORLD
 from windlass.api.resources import PODS, PYTORCH_JOBS, VOLCANO_JOBS
@@ -38,11 +41,16 @@ from windlass.client.http import HttpTransport
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
 
+GOAL_PODS_PER_SECOND = 1000
+RESTARTED_PODS = 5000
+QUICK = 10
+"""Divisor of all numbers with ``--quick``."""
+PARTS = ("notice", "resize", "throughput", "restart")
 SHAPES = ((10_000, 1), (500, 20), (20, 500), (1, 10_000))
 """Jobs and pods of each."""
 NODES = 100
 CREATORS = 16
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 900.0
 POLL_SECONDS = 0.25
 NOTICES = 40
 RESIZES = 5
@@ -143,18 +151,33 @@ async def completed(api: Client, wanted: int, started: asyncio.Event) -> int:
     return len(done)
 
 
-async def throughput(api: Client, jobs: int, pods: int) -> dict[str, Any]:
+def cpu_seconds(state: StateFolder) -> dict[str, float]:
+    """Return the CPU seconds so far of each process of the box, by its role."""
+    found: dict[str, float] = {}
+    supervisor = (state.read_supervisor() or {}).get("pid", 0)
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            name = (directory / "comm").read_text().strip()
+            parent = int((directory / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == supervisor and name.startswith("wl-"):
+                found[name.removeprefix("wl-")] = usage(int(directory.name))["cpu_seconds"]
+    return found
+
+
+async def throughput(api: Client, state: StateFolder, jobs: int, pods: int) -> dict[str, Any]:
     """Submit the jobs and wait until all are Completed."""
     prefix = f"t{jobs}x{pods}"
     started = asyncio.Event()
     following = asyncio.create_task(completed(api, jobs, started))
     await started.wait()
+    before = cpu_seconds(state)
     begun = time.monotonic()
     work = [lambda i=i: api.create(VOLCANO_JOBS, volcano_job(f"{prefix}-{i}", pods)) for i in range(jobs)]
     await in_parallel(work, CREATORS)
     submitted = time.monotonic() - begun
     done = await following
     seconds = time.monotonic() - begun
+    used = {role: after - before.get(role, 0.0) for role, after in cpu_seconds(state).items()}
     await in_parallel(
         [lambda i=i: api.delete(VOLCANO_JOBS, f"{prefix}-{i}", "default") for i in range(jobs)], CREATORS
     )
@@ -166,6 +189,10 @@ async def throughput(api: Client, jobs: int, pods: int) -> dict[str, Any]:
         "submitted s": round(submitted, 2),
         "completed s": round(seconds, 2) if done >= jobs else f"only {done} jobs after {seconds:.0f}",
         "pods/s": round(done * pods / seconds),
+        "goal pods/s": GOAL_PODS_PER_SECOND,
+        "ratio": round(done * pods / seconds / GOAL_PODS_PER_SECOND, 2),
+        **{f"{role} ms/pod": round(1000 * spent / jobs / pods, 2) for role, spent in used.items()},
+        "load average": round(os.getloadavg()[0], 1),
     }
 
 
@@ -284,32 +311,52 @@ async def resize(api: Client, rounds: int) -> dict[str, Any]:
     }
 
 
-async def measure(shrink: int, output: str) -> None:
+async def measure_programs(parts: tuple[str, ...], shrink: int, output: str) -> None:
+    """Measure what happens to running programs."""
     with box("--gpus", "simulated:4") as (state, folder):
         api = client(state)
-        show(await notice(api, folder, max(2, NOTICES // shrink)), output)
-        show(await resize(api, max(1, RESIZES // shrink)), output)
+        if "notice" in parts:
+            show(await notice(api, folder, max(2, NOTICES // shrink)), output)
+        if "resize" in parts:
+            show(await resize(api, max(1, RESIZES // shrink)), output)
         await api.close()
-    with box("--gpus", "none") as (state, _):
-        environment = {**os.environ, "WINDLASS_STATE": str(state.path)}
-        add = [WINDLASS, "node", "add-simulated", "--count", str(NODES)]
-        subprocess.run(add, env=environment, check=True, capture_output=True)
-        api = client(state)
-        await throughput(api, 20, 1)  # the first jobs pay for imports
+
+
+async def measure_simulated(parts: tuple[str, ...], shrink: int, output: str) -> None:
+    """Measure jobs on simulated nodes. Each shape gets a box of its own."""
+    runs: list[Callable[[Client, StateFolder], Awaitable[dict[str, Any]]]] = []
+    if "throughput" in parts:
         for jobs, pods in SHAPES:
-            scaled = (jobs // shrink or 1, pods if jobs > 1 else pods // shrink)
-            show(await throughput(api, *scaled), output)
-        await api.close()
+            scaled = (jobs // shrink, pods) if jobs > shrink else (jobs, pods // shrink)
+            runs.append(lambda api, state, scaled=scaled: throughput(api, state, *scaled))
+    if "restart" in parts:
+        for strategy in (RECREATE, IN_PLACE):
+            pods = RESTARTED_PODS // shrink
+            runs.append(lambda api, _, pods=pods, strategy=strategy: restart(api, pods, strategy))
+    for run in runs:
+        with box("--gpus", "none") as (state, _):
+            environment = {**os.environ, "WINDLASS_STATE": str(state.path)}
+            add = [WINDLASS, "node", "add-simulated", "--count", str(NODES)]
+            subprocess.run(add, env=environment, check=True, capture_output=True)
+            api = client(state)
+            await throughput(api, state, 20, 1)  # the first jobs pay for imports
+            show(await run(api, state), output)
+            await api.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shrink", type=int, default=1, help="divide the numbers of jobs by this")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the pods")
+    parser.add_argument("--only", choices=PARTS, action="append", help="measure this part; repeatable")
     add_output(parser)
     given = parser.parse_args()
-    asyncio.run(measure(given.shrink, given.output))
+    parts, shrink = tuple(given.only or PARTS), QUICK if given.quick else 1
+    if {"notice", "resize"} & set(parts):
+        asyncio.run(measure_programs(parts, shrink, given.output))
+    if {"throughput", "restart"} & set(parts):
+        asyncio.run(measure_simulated(parts, shrink, given.output))
 
 
 if __name__ == "__main__":
