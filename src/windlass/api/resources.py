@@ -294,6 +294,9 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
     custom=True,
 )
 RAY_CLUSTERS = Resource("ray.io", "v1", "rayclusters", "RayCluster", True, (), ("all",), _STATUS, custom=True)
+AIGC_JOBS = Resource(
+    "kurator.dev", "v1alpha1", "aigcjobs", "AIGCJob", True, ("aigc",), ("all",), _STATUS, custom=True
+)
 RAY_JOBS = Resource("ray.io", "v1", "rayjobs", "RayJob", True, (), ("all",), _STATUS, custom=True)
 RAY_SERVICES = Resource("ray.io", "v1", "rayservices", "RayService", True, (), ("all",), _STATUS, custom=True)
 RAY_CRON_JOBS = Resource(
@@ -435,6 +438,7 @@ ALL: tuple[Resource, ...] = (
     RAY_SERVICES,
     RAY_CRON_JOBS,
     MODEL_CACHES,
+    AIGC_JOBS,
     HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,

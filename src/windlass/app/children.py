@@ -141,7 +141,13 @@ async def _control(options: ChildOptions) -> None:
         registry=registry,
     )
     controllers = manager.ControllerManager(
-        client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
+        client,
+        clock=clock,
+        rng=rng,
+        embedded=True,
+        informers=informers,
+        registry=registry,
+        outputs=str(options.state.path / "outputs"),
     )
     controllers.set_workers(_WORKERS)
     scheduler.metrics.leader.set(1)  # the only instance

@@ -43,9 +43,10 @@ class RemoteCommand:
         query += [("tty", str(tty).lower()), *chosen.items()]
         path = client.connection.path_prefix + PODS.path(namespace, pod, "exec")
         try:
-            self._socket = _open(client, f"ws://{client.connection.host_header}{path}?{urlencode(query)}")
+            address = f"ws://{client.connection.host_header}{path}?{urlencode(query)}"
+            self._socket = open_websocket(client, address, PROTOCOLS)
         except InvalidStatus as error:
-            raise _refusal(error.response.status_code, bytes(error.response.body or b"")) from None
+            raise refusal(error.response.status_code, bytes(error.response.body or b"")) from None
         self._lock = threading.Lock()
         self.code = _NO_CODE
         self.message = "the connection ended before the command"
@@ -92,12 +93,12 @@ class RemoteCommand:
             return
 
 
-def _open(client: BlockingClient, address: str) -> Any:
+def open_websocket(client: BlockingClient, address: str, protocols: Sequence[str]) -> Any:
     """Return a WebSocket. Raises ``InvalidStatus`` and :class:`Unreachable`."""
     from websockets.sync.client import connect, unix_connect
 
     options: dict[str, Any] = {
-        "subprotocols": list(PROTOCOLS),
+        "subprotocols": list(protocols),
         "user_agent_header": None,
         "compression": None,
         "max_size": _MAX_MESSAGE_BYTES,
@@ -114,7 +115,8 @@ def _open(client: BlockingClient, address: str) -> Any:
         raise
 
 
-def _refusal(code: int, body: bytes) -> StatusError:
+def refusal(code: int, body: bytes) -> StatusError:
+    """Return the error of a server that refused a WebSocket."""
     try:
         status = json.loads(body)
     except ValueError:

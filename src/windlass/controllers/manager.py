@@ -73,6 +73,7 @@ class ControllerManager:
         workers: int = 4,
         exporter: Exporter | None = None,
         job_kinds: Collection[str] = (AUTO,),
+        outputs: str = "",
     ) -> None:
         """``other_schedulers``: schedulers that still run.
 
@@ -80,6 +81,7 @@ class ControllerManager:
         ``workers``: number of workers per controller.
         ``exporter``: receives spans of jobs.
         ``job_kinds``: setting ``controllers.jobKinds``, which matters in a cluster only.
+        ``outputs``: folder for outputs of generation jobs that name none, in single-node mode.
         """
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
@@ -92,7 +94,7 @@ class ControllerManager:
             return ReconcilerRunner(reconciler, context, workers=self._workers)
 
         found = _reconcilers(
-            client, self.informers, clock, rng, embedded, other_schedulers, exporter, metrics
+            client, self.informers, clock, rng, embedded, other_schedulers, exporter, metrics, outputs
         )
         self.runners = {reconciler.name: start(reconciler) for reconciler in found}
         self.job_kinds: JobKindOperation | None = None
@@ -145,6 +147,7 @@ def _reconcilers(
     other_schedulers: Collection[OtherScheduler],
     exporter: Exporter | None,
     metrics: ControllerMetrics,
+    outputs: str = "",
 ) -> list[Reconciler]:
     kinds = [scheduler.kind for scheduler in other_schedulers]
     by_owner = owner_schedulers(embedded=embedded, beside=kinds)
@@ -169,7 +172,7 @@ def _reconcilers(
             NormalisingController(client, informers, clock),
         ]
     if embedded:
-        context = FamilyContext(client, informers, clock, placed_by, embedded=True)
+        context = FamilyContext(client, informers, clock, placed_by, embedded=True, outputs=outputs)
         reconcilers += [
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),

@@ -88,6 +88,8 @@ containers:
       - name: POD_UID
         valueFrom:
           fieldRef: {fieldPath: metadata.uid}
+      # Drivers and workers of AIGCJobs use the same image.
+      - {name: WINDLASS_IMAGE, value: {{ include "windlass.image" .root | quote }}}
       {{- with .root.Values.traces.env }}
       {{- toYaml . | nindent 6 }}
       {{- end }}

@@ -17,6 +17,7 @@ from windlass.api.errors import FieldError
 from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import (
+    aigc,
     apps,
     batch,
     batch_cronjob,
@@ -90,6 +91,7 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.TRAIN_JOBS: trainer.train_job,
     resources.TRAINING_RUNTIMES: trainer.runtime,
     resources.CLUSTER_TRAINING_RUNTIMES: trainer.runtime,
+    resources.AIGC_JOBS: aigc.aigc_job,
     resources.RAY_CLUSTERS: ray.ray_cluster,
     resources.RAY_JOBS: ray.ray_job,
     resources.RAY_SERVICES: ray.ray_service,

@@ -265,7 +265,12 @@ class SchemaWalker:
         self.unknown += [f"metadata.{name}" for name in go.unknown]
 
     def struct(
-        self, value: dict[str, Any], struct: Struct, path: Path | None, skip: tuple[str, ...] = ()
+        self,
+        value: dict[str, Any],
+        struct: Struct,
+        path: Path | None,
+        skip: tuple[str, ...] = (),
+        keep_unknown: bool = False,
     ) -> None:
         fields = struct.fields
         gone: list[str] = []
@@ -274,8 +279,9 @@ class SchemaWalker:
                 continue
             node = fields.get(key)
             if node is None:
-                self.unknown.append(dotted((path, key)))
-                gone.append(key)
+                if not keep_unknown:
+                    self.unknown.append(dotted((path, key)))
+                    gone.append(key)
             elif item is None and not node.nullable:
                 gone.append(key)
             elif type(item) is not node.leaf:
@@ -290,8 +296,8 @@ class SchemaWalker:
         if isinstance(item, dict) and kind in ("struct", "map"):
             if kind == "map":
                 self.elements(item.items(), node, path)
-            elif not node.keep_unknown:
-                self.struct(item, node.struct, path)  # type: ignore[arg-type]
+            else:
+                self.struct(item, node.struct, path, keep_unknown=node.keep_unknown)  # type: ignore[arg-type]
         elif isinstance(item, list) and kind == "list":
             self.elements(enumerate(item), node, path)
         elif not _fits(item, kind):

@@ -36,6 +36,8 @@ EMBEDDED: Mapping[tuple[str, str], str] = {
         "spec.runtimePatches.trainingRuntimeSpec.template.spec.replicatedJobs.template.spec.template",
     ): f"{CORE}PodTemplateSpec",
     ("TrainJob", "spec.podTemplateOverrides.spec"): f"{CORE}PodSpec",
+    ("AIGCJob", "spec.template"): f"{CORE}PodTemplateSpec",
+    ("AIGCJob", "spec.resources"): f"{CORE}ResourceRequirements",
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate"): f"{CORE}PodTemplateSpec",
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate"): f"{CORE}PodTemplateSpec",
     ("LeaderWorkerSet", "spec.leaderWorkerTemplate.volumeClaimTemplates"): f"{CORE}PersistentVolumeClaim",

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import click
 
-from windlass.api.job_kind_families import JOB_KIND_FAMILIES
+from windlass.api.job_kind_families import JOB_KIND_FAMILIES, OWN_FAMILIES
 from windlass.cli import terminal
 from windlass.cli.options import output_flag
 from windlass.cli.output.formats import check_format, to_json
@@ -17,7 +17,7 @@ FORMATS = ("yaml", "json")
 @click.command("crds")
 @click.option(
     "--job-kinds",
-    type=click.Choice(JOB_KIND_FAMILIES),
+    type=click.Choice([name for name in JOB_KIND_FAMILIES if name not in OWN_FAMILIES]),
     help="Those of a family of job kinds instead, which Windlass operates where no other operator runs.",
 )
 @output_flag(FORMATS)

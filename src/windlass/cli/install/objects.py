@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from windlass.api.aigc_fields import IMAGE_VARIABLE
 from windlass.api.annotations import DEVICE_RESERVATION
 from windlass.api.errors import WindlassError
 from windlass.api.resources import (
@@ -261,6 +262,9 @@ def _adapt(deployment: Json, options: InstallOptions) -> None:
     (container,) = spec["template"]["spec"]["containers"]
     part = options.parts.get(deployment["metadata"]["name"], InstalledComponent("", spec["replicas"]))
     container["image"] = options.image or part.image or container["image"]
+    for variable in container["env"]:
+        if variable["name"] == IMAGE_VARIABLE:
+            variable["value"] = container["image"]
     spec["replicas"] = options.replicas or part.replicas
     container["args"] += [f"{BESIDE}{name}" for name in options.beside]
     if container["args"][0] != "scheduler":

@@ -9,6 +9,7 @@ from typing import Any
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.kubeflow_fields import FIELDS, WORKER
 from windlass.api.resources import (
+    AIGC_JOBS,
     BATCH_JOBS,
     DEPLOYMENTS,
     JOB_SETS,
@@ -41,6 +42,7 @@ SUSPEND_FIELDS: Mapping[Resource, tuple[str, ...]] = {
     JOB_SETS: ("spec", "suspend"),
     TRAIN_JOBS: ("spec", "suspend"),
     RAY_JOBS: ("spec", "suspend"),
+    AIGC_JOBS: ("spec", "policy", "suspend"),
     RAY_CLUSTERS: ("spec", "suspend"),
     RAY_SERVICES: ("spec", "suspend"),
 }
@@ -143,6 +145,8 @@ def _scale_patch(invocation: Invocation, job: Job, counts: Mapping[str, int]) ->
         return _batch_scale(invocation, job, counts)
     if job.resource in REPLICATED:
         return {"spec": {"replicas": _only_number(invocation, job, counts)}}
+    if job.resource is AIGC_JOBS:
+        return _aigc_scale(invocation, job, counts)
     if job.resource is TRAIN_JOBS:
         return _train_scale(invocation, job, counts)
     if job.resource is RAY_CLUSTERS:
@@ -362,6 +366,27 @@ def _train_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) ->
         )
     (nodes,) = _roles(invocation, job, counts, ["node"]).values()
     return {"spec": {"trainer": {"numNodes": nodes}}}
+
+
+def _aigc_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
+    """Change the number of workers, and its bounds where they exclude it."""
+    (workers,) = _roles(invocation, job, counts, ["worker"]).values()
+    spec = job.obj["spec"]
+    patch: Object = {"replicas": workers}
+    for field in ("parallelism", "autoscale"):
+        bounds = spec.get(field) or {}
+        changed = {name: workers for name, wrong in _excluding(bounds, workers) if wrong}
+        if changed:
+            patch[field] = changed
+    if int(spec.get("minAvailable") or 1) > workers:
+        patch["minAvailable"] = workers
+    return {"spec": patch}
+
+
+def _excluding(bounds: Mapping[str, Any], count: int) -> list[tuple[str, bool]]:
+    """Return for each bound whether it excludes the count."""
+    least, most = bounds.get("min"), bounds.get("max")
+    return [("min", least is not None and count < least), ("max", most is not None and count > most)]
 
 
 def _only_number(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> int:

@@ -27,6 +27,7 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
     Resource,
 )
+from windlass.cli.jobs.aigc_kind import AIGC_KIND
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
 from windlass.cli.jobs.leaderworkerset_kind import LEADER_WORKER_SET_KIND
 from windlass.cli.jobs.ray_kinds import RAY_KINDS
@@ -231,6 +232,7 @@ JOB_KINDS: Mapping[str, JobKind] = {
         *WORKLOAD_KINDS,
         LEADER_WORKER_SET_KIND,
         *RAY_KINDS,
+        AIGC_KIND,
     )
 }
 """Kind → how commands read it. The first is that of ``windlass run``.

@@ -8,10 +8,19 @@ from typing import Any
 
 import msgspec
 
+from windlass.api import aigc_fields
 from windlass.api import annotations as names
 from windlass.api.jobset_fields import JOB_SET_NAME
 from windlass.api.ray_fields import ORIGINATED_FROM
-from windlass.api.resources import BATCH_JOBS, JOB_SETS, RAY_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    AIGC_JOBS,
+    BATCH_JOBS,
+    JOB_SETS,
+    RAY_JOBS,
+    TRAIN_JOBS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.jobs.attempts import JobOutcome
 from windlass.jobs.decision import DEADLINE_EXCEEDED
 from windlass.jobs.kubeflow.job import KubeflowKind, read_job
@@ -154,6 +163,22 @@ def _ray_end(obj: Json) -> JobEnd:
     return JobEnd(outcome, str(status.get("message") or ""), time_limit=late)
 
 
+_AIGC_ENDS = {
+    "Succeeded": JobOutcome.SUCCEEDED,
+    "Failed": JobOutcome.FAILED,
+    "Suspended": JobOutcome.STOPPED,
+}
+
+
+def _aigc_end(obj: Json) -> JobEnd:
+    status = obj.get("status") or {}
+    outcome = _AIGC_ENDS.get(str(status.get("phase")), JobOutcome.ACTIVE)
+    if outcome is JobOutcome.STOPPED:
+        return JobEnd(outcome, "suspended")
+    late = outcome is JobOutcome.FAILED and _recorded_cause(obj) == DEADLINE_EXCEEDED
+    return JobEnd(outcome, str(status.get("message") or ""), time_limit=late)
+
+
 VOLCANO_ATTEMPTS = AttemptKind(VOLCANO_JOBS, _volcano_minimum, _volcano_end)
 KUBEFLOW_ATTEMPTS: tuple[AttemptKind, ...] = tuple(_kubeflow(kind) for kind in KINDS.values())
 """The kinds of Kubeflow."""
@@ -162,4 +187,8 @@ BATCH_ATTEMPTS = AttemptKind(BATCH_JOBS, lambda _: 1, _by_conditions("Complete")
 JOBSET_ATTEMPTS = AttemptKind(JOB_SETS, _jobset_minimum, _by_conditions("Completed"), JOB_SET_NAME)
 TRAINER_ATTEMPTS = AttemptKind(TRAIN_JOBS, _trainjob_minimum, _by_conditions("Complete"), JOB_SET_NAME)
 """The JobSet of a TrainJob has its name."""
+AIGC_ATTEMPTS = AttemptKind(
+    AIGC_JOBS, lambda obj: 1 + aigc_fields.worker_bounds(obj.get("spec") or {})[0], _aigc_end
+)
+"""The driver and the least number of workers."""
 RAY_ATTEMPTS = AttemptKind(RAY_JOBS, _ray_minimum, _ray_end, ORIGINATED_FROM)

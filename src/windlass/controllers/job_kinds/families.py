@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.api.resources import (
+    AIGC_JOBS,
     CLUSTER_TRAINING_RUNTIMES,
     JOB_FLOWS,
     JOB_SETS,
@@ -27,8 +28,11 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.client.client import Client
+from windlass.controllers.aigc.controller import AigcJobController
+from windlass.controllers.aigc.platform import driver_of, platform_of
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import (
+    AIGC_ATTEMPTS,
     JOBSET_ATTEMPTS,
     KUBEFLOW_ATTEMPTS,
     RAY_ATTEMPTS,
@@ -56,6 +60,7 @@ class FamilyContext:
 
     ``scheduler``: default scheduler of pods.
     ``embedded``: single-node mode, in which controllers do not reach the network of pods.
+    ``outputs``: folder of this machine for outputs of generation jobs that name none; empty in a cluster.
     """
 
     client: Client
@@ -63,6 +68,7 @@ class FamilyContext:
     clock: Clock
     scheduler: str
     embedded: bool = False
+    outputs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,26 @@ LEADER_WORKER_SET = KindFamily(
     ],
 )
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY, LEADER_WORKER_SET)
+AIGC = KindFamily(
+    "aigc",
+    (AIGC_JOBS,),
+    frozenset(),
+    (),
+    lambda context: [
+        AigcJobController(
+            context.client,
+            context.informers,
+            context.clock,
+            context.scheduler,
+            driver_of(context.client, context.embedded),
+            platform_of(context.embedded, context.outputs),
+        ),
+        AttemptController(AIGC_ATTEMPTS, context.informers, context.clock),
+    ],
+)
+"""Kinds of Windlass alone: no other operator has them."""
+
+FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY, LEADER_WORKER_SET, AIGC)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from windlass.api.views import Pod
 
-PLAIN_GROUPS = frozenset(("", "apps", "batch"))
-"""API groups of Kubernetes' own workloads: their pods start one by one."""
+PLAIN_GROUPS = frozenset(("", "apps", "batch", "kurator.dev"))
+"""API groups of Kubernetes' own workloads and of generation jobs: their pods start one by one."""
 GANG_LABELS = ("jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name")
 """Labels of pods that belong to a gang by the owner of their plain owner."""
 

@@ -13,6 +13,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.server.admission import (
     addresses,
+    aigc,
     aliases,
     batch,
     definitions,
@@ -72,6 +73,7 @@ class Admission:
         self._writes: Sequence[AdmissionPlugin] = (
             namespaces.lifecycle,
             aliases.normalise,
+            aigc.normalise,
             network.apply_preset,
             leaderworkersets.finish,
             _apply_defaults,
@@ -90,6 +92,7 @@ class Admission:
             queues.check,
             volcano.check,
             trainer.check,
+            aigc.check,
             self._ledger.check,
             volcano.advise,
             policy.advise,

@@ -1,0 +1,1 @@
+"""Reconciler of generation jobs (``kurator.dev/v1alpha1`` AIGCJob)."""

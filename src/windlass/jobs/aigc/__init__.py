@@ -1,0 +1,1 @@
+"""Translator of generation jobs (AIGCJob): driver, workers, pods, status; pure."""

@@ -1,0 +1,22 @@
+"""Fields of an AIGCJob that are kept and have no effect, in words for its user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.api import aigc_fields as fields
+from windlass.api.aigc_fields import Json
+
+
+def advice(spec: Json) -> Iterator[str]:
+    """Yield a sentence for each field that is not enforced."""
+    for path in fields.unknown_fields(spec):
+        yield f"advice: {path} is not a field of AIGCJob: it is kept and has no effect"
+    scale = fields.part(spec, "autoscale")
+    for name in ("plugin", "spot"):
+        if scale.get(name):
+            yield f"advice: spec.autoscale.{name} has no effect yet: workers follow the rows that wait"
+    placement = fields.part(spec, "placement")
+    for name in ("fleet", "clusterSelector", "mode", "topology"):
+        if placement.get(name):
+            yield f"advice: spec.placement.{name} has no effect yet: the job runs in this cluster"
