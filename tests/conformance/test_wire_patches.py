@@ -65,9 +65,10 @@ class TestJson:
             {"op": "add", "path": "/metadata/labels", "value": {"a/b~c": "d"}},
             {"op": "remove", "path": "/metadata/labels/a~1b~0c"},
             {"op": "add", "path": "/metadata/labels/e", "value": "f"},
+            {"op": "replace", "path": "/data/new", "value": "n"},
         ]
         changed = api.patch(f"{maps}/a", operations, JSON_PATCH).ok()
-        assert changed["data"] == {"x": "9", "z": "2", "w": "9"}
+        assert changed["data"] == {"x": "9", "z": "2", "w": "9", "new": "n"}
         assert changed["metadata"]["labels"] == {"e": "f"}
 
     @pytest.mark.parametrize(

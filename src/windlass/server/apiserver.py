@@ -165,7 +165,7 @@ class ApiServer:
         return response
 
     async def _resource(self, call: Call, verb: str) -> Response:
-        authorization.check(call)
+        authorization.check(self.core, call)
         target = call.target
         handler = self._handler(call, verb)
         subresource = SUBRESOURCES.get(target.subresource)

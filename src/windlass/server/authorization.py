@@ -1,9 +1,14 @@
-"""Authorization: administrators may do everything, other users read health pages and report progress."""
+"""Authorization: administrators may do everything, other users read health pages.
+
+The token of a pod lets it report the progress of its job, and Ray's autoscaler change its RayCluster
+(:mod:`windlass.server.pod_rights`).
+"""
 
 from __future__ import annotations
 
 from windlass.api.errors import StatusError, failure, forbidden
-from windlass.server.core import Call
+from windlass.server.core import Call, ServerCore
+from windlass.server.pod_rights import is_autoscaling
 from windlass.server.request.users import UserInfo
 
 PUBLIC = ("/healthz", "/livez", "/readyz")
@@ -18,13 +23,13 @@ def check_path(user: UserInfo, method: str, path: str) -> None:
     raise failure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})
 
 
-def check(call: Call) -> None:
+def check(core: ServerCore, call: Call) -> None:
     """Raise 403 unless the user may access the resource.
 
     A token that is bound to a pod lets it report progress. The handler checks the pod's job.
     """
     reports = call.user.pod and call.request.method == "POST" and call.target.subresource == "status"
-    if not call.user.is_admin and not reports:
+    if not call.user.is_admin and not reports and not is_autoscaling(core, call, verb_of(call)):
         raise _refusal(call)
 
 

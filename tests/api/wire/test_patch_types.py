@@ -86,6 +86,7 @@ def test_merge_examples_of_the_rfc(original: Any, patch: Any, result: Any) -> No
         ({"a": 1}, [{"op": "test", "path": "/a", "value": 1.0}], {"a": 1}),
         ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 1}}], {"b": 1}),
         ({"": 1}, [{"op": "replace", "path": "/", "value": 2}], {"": 2}),
+        ({"a": 1}, [{"op": "replace", "path": "/b", "value": 2}], {"a": 1, "b": 2}),
     ],
 )
 def test_operations(original: Any, operations: Any, result: Any) -> None:
@@ -98,7 +99,7 @@ def test_operations(original: Any, operations: Any, result: Any) -> None:
     "operation",
     [
         {"op": "remove", "path": "/x"},
-        {"op": "replace", "path": "/x", "value": 1},
+        {"op": "replace", "path": "/x/y", "value": 1},
         {"op": "add", "path": "/x/y", "value": 1},
         {"op": "add", "path": "/list/9", "value": 1},
         {"op": "add", "path": "/list/01", "value": 1},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ray_world import RayWorld, cluster_spec, group_template, ray_cluster
 
-from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICES
+from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICE_ACCOUNTS, SERVICES
+from windlass.jobs.ray.autoscaler import ROLE_BINDINGS, ROLES
 
 
 def settled(manifest=None) -> RayWorld:
@@ -144,6 +147,79 @@ def test_scaling_keeps_the_other_pods():
     assert len(kept) >= 2, "the head and the first worker stay"
     (group,) = world.api.objects(POD_GROUPS)
     assert group["spec"]["minMember"] == 4
+
+
+def _autoscaled(workers: int = 2, **options: Any) -> RayWorld:
+    return settled(ray_cluster(workers, enableInTreeAutoscaling=True, autoscalerOptions=options))
+
+
+def test_the_autoscaler_runs_in_the_pod_of_the_head_with_its_rights():
+    world = _autoscaled(version="v2", resources={"requests": {"cpu": "1"}}, env=[{"name": "A", "value": "b"}])
+    pod = world.api.object(PODS, f"default/{world.pods('head')[0]}")["spec"]
+    ray, autoscaler = pod["containers"]
+    assert (autoscaler["name"], autoscaler["image"]) == ("autoscaler", ray["image"])
+    assert autoscaler["args"][0].startswith("ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME)")
+    assert (autoscaler["resources"], autoscaler["env"][-1]["name"]) == ({"requests": {"cpu": "1"}}, "A")
+    assert {"name": "RAY_enable_autoscaler_v2", "value": "true"} in ray["env"]
+    assert "--no-monitor" in ray["args"][0]
+    assert (pod["serviceAccountName"], pod["restartPolicy"]) == ("c", "Never")
+    for container in (ray, autoscaler):
+        assert {"name": "ray-logs", "mountPath": "/tmp/ray"} in container["volumeMounts"]
+    worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")["spec"]
+    assert len(worker["containers"]) == 1
+    (account,) = world.api.objects(SERVICE_ACCOUNTS)
+    (role,) = world.api.objects(ROLES)
+    (binding,) = world.api.objects(ROLE_BINDINGS)
+    assert {found["metadata"]["name"] for found in (account, role, binding)} == {"c"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "c", "namespace": "default"}]
+    assert {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]} in role["rules"]
+
+
+def test_a_service_account_of_the_user_gets_the_rights():
+    manifest = ray_cluster(1, enableInTreeAutoscaling=True)
+    manifest["spec"]["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = "mine"
+    world = settled(manifest)
+    assert world.api.objects(SERVICE_ACCOUNTS) == []
+    assert world.api.objects(ROLE_BINDINGS)[0]["subjects"][0]["name"] == "mine"
+    head = world.api.object(PODS, f"default/{world.pods('head')[0]}")["spec"]
+    assert not any(entry["name"] == "RAY_enable_autoscaler_v2" for entry in head["containers"][0]["env"])
+
+
+def test_the_autoscaler_decides_which_workers_go():
+    world = _autoscaled(3)
+    world.run()
+    names = world.pods("worker")
+    scale(world, 2)
+    assert world.pods("worker") == names, "no worker is deleted that it does not name"
+    scale(world, 1, names[0], names[2])
+    assert world.pods("worker") == [names[1]]
+    scale(world, 1)
+    assert world.pods("worker") == [names[1]]
+    scale(world, 3)
+    assert names[1] in world.pods("worker")
+    assert len(world.pods("worker")) == 3
+    scale(world, 9)
+    assert len(world.pods("worker")) == 5, "maxReplicas"
+
+
+def test_a_worker_that_is_named_is_replaced_and_the_others_stay():
+    world = settled(ray_cluster(2))
+    world.run()
+    names = world.pods("worker")
+    scale(world, 2, names[0])
+    assert names[1] in world.pods("worker")
+    assert names[0] not in world.pods("worker")
+    assert len(world.pods("worker")) == 2
+    scale(world, 1, names[0])
+    assert len(world.pods("worker")) == 1
+
+
+def scale(world: RayWorld, replicas: int, *named: str) -> None:
+    (cluster,) = world.api.objects(RAY_CLUSTERS)
+    (group,) = cluster["spec"]["workerGroupSpecs"]
+    changed = {**group, "replicas": replicas, "scaleStrategy": {"workersToDelete": list(named)}}
+    world.api.change(RAY_CLUSTERS, "default/c", spec={"workerGroupSpecs": [changed]})
+    world.settle()
 
 
 def test_suspend_and_resume():

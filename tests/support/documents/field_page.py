@@ -97,7 +97,7 @@ NOTES: Mapping[tuple[str, str], str] = {
         )
     },
     ("ray/03-raycluster-autoscaler-v2", "RayCluster"): (
-        "`enableInTreeAutoscaling` does not start Ray's autoscaler: the number of workers stays"
+        "Ray's autoscaler runs in the pod of the head and adds workers when tasks wait"
     ),
     ("trainer/05-runtime-flux", "ClusterTrainingRuntime"): "`mlPolicy.flux` has no effect, with a warning",
     **{

@@ -140,7 +140,7 @@ class RayWorld:
         """The process died; a new one starts from what is stored."""
         self.api.crash_after = None
         api: Any = self.api
-        self.clusters = RayClusterController(api, self.api.clock, "windlass")
+        self.clusters = RayClusterController(api, self.api.clock, "windlass", roles=True)
         self.jobs = RayJobController(api, self.api.clock, self.dashboard)  # type: ignore[arg-type]
         self.services = RayServiceController(api, self.api.clock, self.dashboard)  # type: ignore[arg-type]
         self.executor = EffectExecutor(api)

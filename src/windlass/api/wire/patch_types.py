@@ -184,8 +184,10 @@ def _operate(document: Any, name: str, path: str, operation: Mapping[str, Any]) 
         if not same(_get(document, steps, missing=None), value):
             raise _Inapplicable
         return document
-    if name == "replace":
-        _get(document, steps)
+    if (
+        name == "replace"
+    ):  # of a field that is not there: as in kube-apiserver (evanphx/json-patch v4), it is added
+        _get(document, steps, missing=None)
         return _put(document, steps, value, insert=False)
     return _put(document, steps, value, insert=True)
 

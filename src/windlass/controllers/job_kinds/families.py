@@ -171,7 +171,7 @@ RAY = KindFamily(
     frozenset({"kuberay-operator"}),
     ("kuberay/operator",),
     lambda context: [
-        RayClusterController(context.informers, context.clock, context.scheduler),
+        RayClusterController(context.informers, context.clock, context.scheduler, roles=not context.embedded),
         RayJobController(context.informers, context.clock),
         RayServiceController(context.informers, context.clock),
         RayCronJobController(context.informers, context.clock),

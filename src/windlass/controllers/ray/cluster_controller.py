@@ -26,9 +26,9 @@ class RayClusterController:
     name = "raycluster"
     pause_seconds = 0.0
 
-    def __init__(self, informers: Informers, clock: Clock, scheduler: str) -> None:
-        """``scheduler``: default scheduler of pods."""
-        self._clock, self._scheduler = clock, scheduler
+    def __init__(self, informers: Informers, clock: Clock, scheduler: str, *, roles: bool = False) -> None:
+        """``scheduler``: default scheduler of pods. ``roles``: the server has role-based access."""
+        self._clock, self._scheduler, self._roles = clock, scheduler, roles
         self._clusters: Informer[StoredObject] = informers.informer(RAY_CLUSTERS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._groups: Informer[StoredObject] = informers.informer(POD_GROUPS, decode=decode_stored_object)
@@ -65,6 +65,7 @@ class RayClusterController:
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
             scheduler=self._scheduler,
+            roles=self._roles,
         )
         return reconcile_cluster(stored.object, observed)
 

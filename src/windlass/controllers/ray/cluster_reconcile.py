@@ -1,12 +1,13 @@
 """Reconciliation of a RayCluster: head Service, PodGroup, pods, status.
 
 Failed pods are deleted, and created again under their names when they are gone. Pods above the wanted number of a
-group are deleted, those that do not run first, then those with the highest numbers.
+group are deleted, those that are not ready first, then those with the highest numbers. With Ray's autoscaler only the
+pods in ``workersToDelete`` are deleted: it knows which ones are idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,8 @@ from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
 from windlass.jobs.members import RolePod
 from windlass.jobs.ray import cluster_status
 from windlass.jobs.ray import pods as bodies
-from windlass.jobs.ray.cluster import RayCluster, read_cluster
+from windlass.jobs.ray.autoscaler import build_rights
+from windlass.jobs.ray.cluster import NodeGroup, RayCluster, read_cluster
 
 Json = dict[str, Any]
 BATCH = 500
@@ -43,6 +45,7 @@ class RayClusterSnapshot:
     ``service``: Service with the name of the head's.
     ``now``: Unix seconds.
     ``scheduler``: default scheduler of pods.
+    ``roles``: the server has role-based access.
     """
 
     pods: tuple[RolePod, ...]
@@ -52,6 +55,7 @@ class RayClusterSnapshot:
     priorities: Mapping[str, int]
     now: float
     scheduler: str
+    roles: bool = False
 
 
 def reconcile_cluster(obj: Json, observed: RayClusterSnapshot) -> Effects:
@@ -96,7 +100,8 @@ def _suspend(cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan
 
 
 def _keep(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan) -> None:
-    _delete_pods(obj, cluster, observed, plan)
+    named = _named(obj)
+    _delete_pods(cluster, named, observed, plan)
     if observed.service is None:
         kind = (obj["spec"].get("headGroupSpec") or {}).get("serviceType") or ""
         plan.stage(Create(SERVICES, bodies.build_head_service(cluster, kind)))
@@ -114,28 +119,70 @@ def _keep(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: Ef
     elif patch := spec_patch(group, bodies.group_spec(cluster, observed.priorities)):
         plan.stage(patch_group(group, patch))
     if is_admitted(group):
-        present = {pod.name for pod in observed.pods}
-        missing = [slot for slot in cluster.slots() if slot[2] not in present][:BATCH]
-        plan.stage(
-            *(
-                Create(PODS, bodies.build_pod(cluster, found, number, observed.scheduler))
-                for found, number, _ in missing
-            )
+        _create_pods(cluster, named, observed, plan)
+
+
+def _create_pods(
+    cluster: RayCluster, named: Set[str], observed: RayClusterSnapshot, plan: EffectPlan
+) -> None:
+    missing = [slot for group in cluster.groups for slot in _free_slots(cluster, group, named, observed)]
+    if cluster.autoscaling and any(group.type == fields.HEAD for group, _ in missing):
+        rights = build_rights(cluster, roles=observed.roles)
+        plan.stage(*(Create(resource, body) for resource, body in rights))
+    plan.stage(
+        *(
+            Create(PODS, bodies.build_pod(cluster, found, number, observed.scheduler))
+            for found, number in missing[:BATCH]
         )
+    )
 
 
-def _delete_pods(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan) -> None:
-    wanted = {name for _, _, name in cluster.slots()}
-    named = {
+def _free_slots(
+    cluster: RayCluster, group: NodeGroup, named: Set[str], observed: RayClusterSnapshot
+) -> Iterator[tuple[NodeGroup, int]]:
+    """Yield the slots of a group in which pods are created: the lowest that are free.
+
+    A pod that failed or is being deleted holds its slot until it is gone, and returns under its name. Names in
+    ``workersToDelete`` are not used again.
+    """
+    pods = {pod.name: pod for pod in observed.pods}
+    missing = group.replicas - sum(_is_live(pod, named) for pod in observed.pods if pod.role == group.key)
+    number = 0
+    while missing > 0:
+        name = cluster.pod_name(group, number)
+        present = pods.get(name)
+        if name not in named and not (present is not None and _is_live(present, named)):
+            missing -= 1
+            if present is None:
+                yield group, number
+        number += 1
+
+
+def _is_live(pod: RolePod, named: Set[str]) -> bool:
+    return not (pod.deleting or pod.finished or pod.name in named)
+
+
+def _named(obj: Json) -> frozenset[str]:
+    """Return the pods that the user or Ray's autoscaler wants to be deleted."""
+    return frozenset(
         name
         for group in obj["spec"].get("workerGroupSpecs") or ()
         for name in (group.get("scaleStrategy") or {}).get("workersToDelete") or ()
-    }
-    unwanted = [
-        pod
-        for pod in observed.pods
-        if not pod.deleting and (pod.finished or pod.name not in wanted or pod.name in named)
-    ]
+    )
+
+
+def _delete_pods(
+    cluster: RayCluster, named: Set[str], observed: RayClusterSnapshot, plan: EffectPlan
+) -> None:
+    unwanted = [pod for pod in observed.pods if not pod.deleting and not _is_live(pod, named)]
+    known = {group.key for group in cluster.groups}
+    unwanted += [pod for pod in observed.pods if pod.role not in known and _is_live(pod, named)]
+    for group in cluster.groups:
+        live = [pod for pod in observed.pods if pod.role == group.key and _is_live(pod, named)]
+        if len(live) > group.replicas and not (cluster.autoscaling and group.replicas):
+            slots = {cluster.pod_name(group, number): number for number in range(2 * len(live) + BATCH)}
+            live.sort(key=lambda pod: (not pod.ready, slots.get(pod.name, len(slots))))
+            unwanted += live[group.replicas :]
     for pod in unwanted:
         if pod.failed and plan.about is not None:
             words = f"Deleted {pod.role} pod {cluster.namespace}/{pod.name}, which has failed"

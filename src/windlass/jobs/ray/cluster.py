@@ -57,6 +57,8 @@ class RayCluster:
     priority_class: str
     origin: str
     origin_name: str
+    autoscaler: Json
+    """``autoscalerOptions``."""
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:
@@ -121,6 +123,7 @@ def read_cluster(obj: Json) -> RayCluster:
         priority_class=labels.get("ray.io/priority-class-name") or "",
         origin=str(owner.get("kind") or "RayCluster"),
         origin_name=str(owner.get("name") or ""),
+        autoscaler=spec.get("autoscalerOptions") or {},
     )
 
 

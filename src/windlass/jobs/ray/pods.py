@@ -11,6 +11,7 @@ from windlass.api.owner_references import owner_reference
 from windlass.api.ray_fields import HEAD
 from windlass.api.resources import POD_GROUPS, RAY_CLUSTERS
 from windlass.jobs.gang import GangPart, least_resources
+from windlass.jobs.ray.autoscaler import add_autoscaler
 from windlass.jobs.ray.cluster import NodeGroup, RayCluster
 from windlass.jobs.ray.start_command import start_command
 
@@ -77,6 +78,8 @@ def _pod_spec(cluster: RayCluster, group: NodeGroup, scheduler: str) -> dict[str
     main = containers[0]
     command = start_command(cluster, group, main.get("resources") or {})
     _set_command(cluster, main, command)
+    if cluster.autoscaling and group.type == HEAD:
+        containers.append(add_autoscaler(cluster, body, main))
     main["env"] = _environment(cluster, group, main, command)
     main["ports"] = _with_port(main.get("ports") or [], "metrics", fields.METRICS_PORT)
     _add_shared_memory(body, main)

@@ -46,6 +46,7 @@ from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
 from windlass.node.pods.progress_reports import progress_environment
+from windlass.node.pods.ray_files import ray_mounts
 from windlass.node.pods.system_files import system_files
 from windlass.node.runtime import attempt_files, mounts
 from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
@@ -290,6 +291,7 @@ class ContainerLauncher:
                 own_network=not self.host_network,
                 resolves_names=self.resolves_names,
             )
+            system += await ray_mounts(self.pod, self.client, self._paths)
             own_memory = "ipc" in capabilities.namespaces and not spec.get("hostIPC")
             if own_memory and not self._uses_mps(devices):
                 system.append(mounts.Mount(str(self._directory / "shm"), "/dev/shm", optional=True))

@@ -62,7 +62,7 @@ async def progress_environment(
     address = f"https://{API_SERVICE}.{API_NAMESPACE}.svc:{API_PORT}" if by_name else _machine_address(paths)
     try:
         if not token_file.exists():
-            token = await _token(pod, client)
+            token = await pod_token(pod, client, [AUDIENCE])
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_atomic(certificate, paths.server_certificate.read_text(), 0o644)
             write_atomic(token_file, token, 0o644)
@@ -73,11 +73,15 @@ async def progress_environment(
     return {f"{prefix}_{name}": value for prefix in _PREFIXES for name, value in values.items()}
 
 
-async def _token(pod: Mapping[str, Any], client: Client) -> str:
+async def pod_token(pod: Mapping[str, Any], client: Client, audiences: list[str]) -> str:
+    """Return a token that is bound to the pod. ``audiences``: empty means the API server.
+
+    Raises ``Unreachable`` and :class:`StatusError`.
+    """
     metadata = pod["metadata"]
     account = pod["spec"].get("serviceAccountName") or "default"
     bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-    spec = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound}
+    spec = {"audiences": audiences, "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     try:
         answer = await _request(client, metadata["namespace"], account, body)

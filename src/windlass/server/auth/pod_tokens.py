@@ -1,8 +1,9 @@
 """Tokens of service accounts that are bound to a pod (JSON Web Tokens, HS256).
 
 The key follows from the administrator's token. A new administrator's token therefore
-ends all of them. They give no rights but one: to report the progress of the pod's job
-(:mod:`windlass.server.verbs.progress`).
+ends all of them. They give two rights: to report the progress of the pod's job
+(:mod:`windlass.server.verbs.progress`), and to the autoscaler of Ray to change its
+RayCluster (:mod:`windlass.server.pod_rights`).
 """
 
 from __future__ import annotations
