@@ -1,0 +1,261 @@
+"""Admission of the rows of an input to a new ledger.
+
+Rows that are not valid get an error of their own. Outputs that an earlier job left at the
+same place are taken over: their items are done.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from windlass.items.expressions import Evaluate, ExpressionError, compile_expression
+from windlass.items.inputs import open_rows
+from windlass.items.ledger.changes import GroupRecord, ItemState
+from windlass.items.ledger.database import VERSION, LedgerFile
+from windlass.items.ledger.journal import RowJournal
+from windlass.items.outputs import existing_rows, files_of
+from windlass.items.places import Places
+from windlass.items.prompts import Prompt, PromptError
+from windlass.items.rows import Identities, InputError, Row
+from windlass.items.spec import BatchSpec, GroupSettings
+
+INVALID_ROW = "InvalidRow"
+ELSEWHERE = -1
+"""Place of a row that stays in another file of the folder of the outputs."""
+_CHUNK = 5000
+"""Number of rows that are inserted at once."""
+_PREFIX = 64
+"""Number of characters of a prompt that are compared to put equal beginnings together."""
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+
+
+@dataclass(slots=True)
+class Admitted:
+    """Counts of an admission."""
+
+    total: int = 0
+    taken_over: int = 0
+    invalid: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    record: GroupRecord
+    weights: float = 0.0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Admission:
+    """One admission. ``progress`` is called with the number of rows so far."""
+
+    batch: BatchSpec
+    places: Places
+    environment: Mapping[str, str]
+    progress: Callable[[int], None] = lambda count: None
+    counts: Admitted = field(default_factory=Admitted)
+    _groups: dict[str, _Group] = field(default_factory=dict)
+    _kept: dict[str, tuple[int, int, float | None]] = field(default_factory=dict)
+    _offset: int = 0
+
+    def run(self) -> Admitted:
+        """Build the ledger. Raises :class:`InputError` or ``OSError``."""
+        journal = self._take_over()
+        try:
+            ledger = LedgerFile(self.places.ledger.with_name("ledger.new"), create=True)
+            try:
+                self._fill(ledger)
+                ledger.add_groups(self._records())
+                ledger.add_extras(kept[:2] for kept in self._kept.values() if kept[0] != ELSEWHERE)
+                ledger.set_meta(
+                    version=VERSION, uid=self.batch.uid, journal_end=journal.end, total=self.counts.total
+                )
+                ledger.seal(self.places.ledger)
+            finally:
+                ledger.close()
+        finally:
+            journal.close()
+        return self.counts
+
+    def _take_over(self) -> RowJournal:
+        """Collect the good rows that are there in a new journal."""
+        places = self.places
+        fresh = places.journal.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        journal = RowJournal(fresh)
+        others = [path for path in files_of(places.folder) if path != places.output] if places.folder else []
+        for path in (places.output, places.branch, places.journal):
+            rows, names = [], []
+            for name, row, score in existing_rows(path):
+                if name not in self._kept:
+                    self._kept[name] = (0, 0, score)
+                    rows.append(row)
+                    names.append(name)
+            for name, row, offset in zip(names, rows, journal.append(rows), strict=True):
+                self._kept[name] = (offset, len(row), self._kept[name][2])
+        for path in others:
+            if path == places.branch:
+                continue
+            for name, _, score in existing_rows(path):
+                self._kept.setdefault(name, (ELSEWHERE, 0, score))
+        fresh.replace(places.journal)
+        return journal
+
+    def _fill(self, ledger: LedgerFile) -> None:
+        spool = self.places.spool.with_suffix(".new")
+        chunk: list[tuple[Any, ...]] = []
+        with spool.open("wb", buffering=1 << 20) as stream:
+            for entry, line in self._entries():
+                stream.write(line)
+                chunk.append(entry)
+                if len(chunk) >= _CHUNK:
+                    ledger.add_items(chunk)
+                    self.progress(self.counts.total)
+                    chunk = []
+            ledger.add_items(chunk)
+        spool.replace(self.places.spool)
+        if not self.counts.total:
+            raise InputError("the input has no row")
+
+    def _entries(self) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+        batch = self.batch
+        identities = Identities(batch.input.id_field)
+        check = _RowCheck(batch)
+        by = compile_expression(batch.grouping.by) if batch.grouping.by else None
+        weight = compile_expression(batch.grouping.weight_field) if batch.grouping.weight_field else None
+        encode = msgspec.json.Encoder().encode
+        for row in open_rows(batch.input, self.environment, self.places.state):
+            name = identities.assign(row)
+            group = self._group(row, by, weight)
+            number = self.counts.total
+            self.counts.total += 1
+            kept = self._kept.pop(name, None)
+            if kept is not None and not row.error:
+                self.counts.taken_over += 1
+                place, length, score = kept
+                line = encode(row.values) + b"\n"
+                entry = self._entry(number, row, name, group, line)
+                state = (ItemState.DONE, 0, 0, place, length, score, None, 0, None, None)
+                yield (*entry, *state), line
+                continue
+            if kept is not None:
+                self._kept[name] = kept
+            if not row.error:
+                row.error = check.error(row)
+            if row.error:
+                self.counts.invalid += 1
+                dead = (ItemState.DEAD, 0, 0, None, None, None, None, 0, INVALID_ROW, row.error)
+                yield (number, _id(row, name), group, 0, 0, 0, *dead), b""
+                continue
+            line = encode(row.values) + b"\n"
+            entry = self._entry(number, row, name, group, line)
+            yield (*entry, ItemState.PENDING, 0, 0, None, None, None, None, 0, None, None), line
+
+    def _entry(self, number: int, row: Row, name: str, group: int, line: bytes) -> tuple[Any, ...]:
+        offset = self._offset
+        self._offset += len(line)
+        return (number, _id(row, name), group, offset, len(line) - 1, self._order(row, len(line)))
+
+    def _order(self, row: Row, length: int) -> int:
+        """Return the key by which items of a group are processed.
+
+        Equal models and equal beginnings of prompts are put together, then similar lengths.
+        """
+        values = row.values
+        model, text = values.get("model"), values.get("system") or values.get("prompt")
+        body = values.get("body")
+        if isinstance(body, Mapping):
+            model, text = body.get("model", model), body.get("prompt", text)
+            values = body
+        messages = values.get("messages")
+        if isinstance(messages, list) and messages and isinstance(messages[0], Mapping):
+            text = messages[0].get("content", text)
+        key = 0
+        if model or isinstance(text, str):
+            prefix = text[:_PREFIX] if isinstance(text, str) and "system" not in row.values else text
+            key = (zlib.crc32(str(model).encode()) >> 12) << 20
+            key |= zlib.crc32(str(prefix).encode(errors="replace")) >> 12
+        return key << 22 | (min(length, (1 << 22) - 1) if self.batch.batching.pack_by == "length" else 0)
+
+    def _group(self, row: Row, by: Evaluate | None, weight: Evaluate | None) -> int:
+        rule = self.batch.grouping
+        name = "default" if by is None else rule.other_bucket
+        if by is not None and not row.error:
+            try:
+                value = by(row.values)
+                name = str(value) if value not in (None, "") else name
+            except ExpressionError:
+                pass
+        found = self._groups.get(name)
+        if found is None and len(self._groups) >= rule.max_groups - (rule.other_bucket not in self._groups):
+            name = rule.other_bucket
+            found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = _Group(GroupRecord(len(self._groups), name))
+        found.count += 1
+        if weight is not None and not row.error:
+            try:
+                found.weights += max(0.0, float(weight(row.values)))
+            except (ExpressionError, TypeError, ValueError):
+                found.weights += 1.0
+        return found.record.number
+
+    def _records(self) -> Iterator[GroupRecord]:
+        per_group = self.batch.grouping.per_group
+        default = per_group.get("*", GroupSettings())
+        for name, group in self._groups.items():
+            settings, record = per_group.get(name, default), group.record
+            weighted = group.weights > 0 and name not in per_group
+            record.weight = group.weights / group.count if weighted else settings.weight
+            record.priority, record.parallelism = settings.priority, settings.parallelism
+            record.deadline, record.model = settings.deadline_seconds, settings.model
+            yield record
+
+
+def _id(row: Row, name: str) -> str | int:
+    value = row.values.get("id")
+    known = isinstance(value, int) and not isinstance(value, bool) and str(value) == name
+    return value if known and abs(value) < 1 << 63 else name  # type: ignore[return-value,operator]
+
+
+class _RowCheck:
+    """Checks of rows that need no worker: columns of the prompt, and the item schema."""
+
+    def __init__(self, batch: BatchSpec) -> None:
+        self._prompt = Prompt(batch.input.prompt) if batch.input.prompt else None
+        schema = batch.input.item_schema
+        self._required = tuple(schema.get("required") or ())
+        self._types = {
+            name: (str(rule["type"]), _TYPES[rule["type"]])
+            for name, rule in (schema.get("properties") or {}).items()
+            if isinstance(rule, Mapping) and rule.get("type") in _TYPES
+        }
+
+    def error(self, row: Row) -> str:
+        """Return what is wrong with a row; empty if nothing is."""
+        for name in self._required:
+            if name not in row.values:
+                return f"the field {name!r} is missing: spec.input.itemSchema requires it"
+        for name, (word, types) in self._types.items():
+            value = row.values.get(name)
+            wrong = not isinstance(value, types) or (isinstance(value, bool) and word != "boolean")
+            if value is not None and wrong:
+                return f"the field {name!r} is {value!r}: spec.input.itemSchema wants the type {word}"
+        if self._prompt is not None:
+            try:
+                self._prompt.render(row.values)
+            except PromptError as error:
+                return str(error)
+        return ""

@@ -1,0 +1,1 @@
+"""Driver of a batch: keeps its ledger and serves leases to workers over HTTP."""

@@ -1,0 +1,65 @@
+"""End of a batch: outputs are written whole, in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from windlass.items.ledger.changes import ItemState
+from windlass.items.ledger.database import LedgerFile
+from windlass.items.ledger.journal import RowJournal
+from windlass.items.outputs import columns_of, encode_row, error_row, write_outputs
+from windlass.items.places import Places
+from windlass.items.spec import BatchSpec
+
+_LOW = b'"quality":"low"'
+
+
+class Outputs:
+    """Rows of a batch that has ended."""
+
+    def __init__(self, batch: BatchSpec, places: Places, ledger: LedgerFile, journal: RowJournal) -> None:
+        self._batch, self._places = batch, places
+        self._ledger, self._journal = ledger, journal
+        quality = batch.outputs.quality
+        self._branches = quality is not None and quality.on_low == "Branch"
+
+    def write(self) -> None:
+        """Write all output files. Raises ``OSError``; then the earlier files are untouched."""
+        self._write(self._places.output, lambda: self._rows(lambda row: not self._low(row)))
+        if self._branches:
+            self._write(self._places.branch, lambda: self._rows(self._low, errors=False))
+        dead = self._batch.items.dead_letter_path
+        if dead:
+            from pathlib import Path
+
+            self._write(Path(dead), self._errors)
+
+    def _write(self, path: object, rows: Callable[[], Iterator[bytes]]) -> None:
+        from pathlib import Path
+
+        target = Path(str(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        format = self._batch.outputs.format
+        columns = columns_of(rows()) if format == "csv" else ()
+        write_outputs(target, format, rows(), columns)
+
+    def _low(self, row: bytes) -> bool:
+        return self._branches and row.endswith(_LOW + b"}")
+
+    def _rows(self, wanted: Callable[[bytes], bool], *, errors: bool = True) -> Iterator[bytes]:
+        view = self._journal.view()
+        letters = self._errors() if errors else iter(())
+        for _, state, place, length in self._ledger.rows():
+            if state == ItemState.DONE and length:
+                row = view[place : place + length]
+                if wanted(row):
+                    yield row
+            elif state == ItemState.DEAD and errors:
+                yield next(letters)
+        if errors:
+            for place, length in self._ledger.extras():
+                yield view[place : place + length]
+
+    def _errors(self) -> Iterator[bytes]:
+        for letter in self._ledger.dead_letters():
+            yield encode_row(error_row(letter))

@@ -1,0 +1,84 @@
+"""Requests and responses of the driver's API."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LeaseRequest(msgspec.Struct, frozen=True):
+    """Body of all requests of a worker but commits. ``wait``: seconds to wait for items."""
+
+    worker: str
+    instance: str
+    wait: float = 0.0
+    lease: str = ""
+    leases: list[str] = []
+    leave: bool = False
+    reason: str = ""
+
+
+class ResultError(msgspec.Struct, frozen=True):
+    """Error of one item. ``kind``: ``program``, ``infrastructure`` or ``permanent``."""
+
+    message: str
+    kind: str = "program"
+    reason: str = "Error"
+
+
+class ResultMessage(msgspec.Struct, frozen=True):
+    """Result of one item: ``row`` is the output, or it is empty and ``error`` is set."""
+
+    n: int
+    row: msgspec.Raw = msgspec.Raw(b"")
+    error: ResultError | None = None
+    score: float | None = None
+    seconds: float = 0.0
+
+
+class CommitRequest(msgspec.Struct, frozen=True):
+    """Results of a part of a lease. ``seconds``: time that they took together."""
+
+    worker: str
+    instance: str
+    lease: str
+    results: list[ResultMessage]
+    seconds: float = 0.0
+
+
+class RetryRequest(msgspec.Struct, frozen=True):
+    """Dead letters to try again: those with these ids, all of them without ids."""
+
+    ids: list[str] = []
+
+
+class LeasedItem(msgspec.Struct, frozen=True):
+    """Item of a lease with its input row."""
+
+    n: int
+    attempt: int
+    row: msgspec.Raw
+
+
+class LeaseResponse(msgspec.Struct, frozen=True):
+    """Answer to a request of items. ``finished``: the worker may end."""
+
+    lease: str = ""
+    items: list[LeasedItem] = []
+    group: str = ""
+    model: str = ""
+    finished: bool = False
+
+
+class CommitResponse(msgspec.Struct, frozen=True):
+    """Answer to results. ``revoked``: items that the worker need not process any more."""
+
+    accepted: int = 0
+    lost: bool = False
+    revoked: list[int] = []
+
+
+class HeartbeatResponse(msgspec.Struct, frozen=True):
+    """Answer to a heartbeat: leases that are lost, and items taken from the others."""
+
+    lost: list[str] = []
+    revoked: dict[str, list[int]] = {}

@@ -1,0 +1,72 @@
+"""Status of a batch, as ``GET /v1/status`` returns it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.items.ledger.changes import ItemState
+from windlass.items.ledger.core import Ledger
+
+MAX_GROUPS = 20
+"""Maximum number of groups in a status: those with the most items left."""
+
+
+def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict[str, Any]:
+    """Return the status. ``started``: time at which workers could begin.
+
+    ``written``: the outputs are complete.
+    """
+    table = ledger.table
+    counts = table.counts
+    rate = ledger.rate.per_second(now, started)
+    left = table.open
+    items = {
+        "total": len(table),
+        "done": counts[ItemState.DONE],
+        "failed": counts[ItemState.DEAD] + table.failing,
+        "deadLetter": counts[ItemState.DEAD],
+        "inFlight": counts[ItemState.LEASED],
+        "perSecond": round(rate, 2),
+    }
+    if left == 0:
+        items["etaSeconds"] = 0
+    elif rate > 0:
+        items["etaSeconds"] = round(left / rate)
+    status: dict[str, Any] = {
+        "items": items,
+        "groups": _groups(ledger),
+        "groupCount": len(ledger.queues.groups),
+        "workers": ledger.active_workers(now),
+        "latency": {},
+        "finished": written,
+    }
+    for name, part in (("p50", 0.5), ("p95", 0.95)):
+        value = ledger.latencies.quantile(part)
+        if value is not None:
+            status["latency"][name] = value
+    if ledger.batch.outputs.quality is not None and ledger.scores.total:
+        scores = ledger.scores
+        status["quality"] = {
+            "mean": round(scores.mean(), 2),
+            "p10": scores.lowest(0.1),
+            "below": scores.below,
+        }
+    if ledger.failure is not None:
+        status["failure"] = {"reason": ledger.failure[0], "message": ledger.failure[1]}
+    return status
+
+
+def _groups(ledger: Ledger) -> list[dict[str, Any]]:
+    table = ledger.table
+    numbers = range(len(ledger.queues.groups))
+    largest = sorted(numbers, key=lambda n: (-table.remaining[n], n))[:MAX_GROUPS]
+    return [
+        {
+            "name": ledger.queues.groups[n].record.name,
+            "total": table.totals[n],
+            "done": table.totals[n] - table.remaining[n] - table.dead[n],
+            "failed": table.dead[n],
+            "remaining": table.remaining[n],
+        }
+        for n in largest
+    ]

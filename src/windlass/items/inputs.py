@@ -1,0 +1,127 @@
+"""Sources of rows: inline, ConfigMap, file, folder, volume, HTTP; S3 with the package boto3."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from windlass.items.rows import InputError, Row, read, read_folder
+from windlass.items.spec import INPUT_MOUNT, InputSpec
+
+SAMPLE_ROWS = 16
+"""Number of rows of a job without input."""
+_TOPICS = ("a lamp", "a chair", "a kettle", "a bicycle", "a tent", "a guitar", "a backpack", "a clock")
+_HTTP_TIMEOUT = 60.0
+"""Timeout of one read of an HTTP source (seconds)."""
+_ENDINGS = {"jsonl": (".jsonl", ".ndjson", ".json"), "csv": (".csv",), "parquet": (".parquet", ".pq")}
+
+
+def open_rows(given: InputSpec, environment: Mapping[str, str], scratch: Path) -> Iterator[Row]:
+    """Return the rows of an input. Raises :class:`InputError` if it cannot be read at all.
+
+    ``scratch``: folder for the copy of what is fetched.
+    """
+    if not given.source:
+        return _samples()
+    if given.source == "inline":
+        return read(given.format, io.BytesIO(given.inline.encode()))
+    if given.source == "http":
+        return _from_path(_fetch(given, scratch), given.format)
+    if given.source == "s3":
+        return _from_path(_fetch_s3(given, scratch), given.format)
+    return _from_path(_path_of(given, environment), given.format)
+
+
+def _samples() -> Iterator[Row]:
+    for number in range(1, SAMPLE_ROWS + 1):
+        topic = _TOPICS[(number - 1) % len(_TOPICS)]
+        yield Row(number, {"id": f"sample-{number}", "prompt": f"Describe {topic} (sample {number})."})
+
+
+def _path_of(given: InputSpec, environment: Mapping[str, str]) -> Path:
+    mount = environment.get(INPUT_MOUNT, "")
+    if given.source == "configMap":
+        return Path(mount or ".") / given.key
+    if given.source == "pvc" and mount:
+        return Path(mount) / given.path.lstrip("/")
+    return Path(given.path)
+
+
+def _from_path(path: Path, format: str) -> Iterator[Row]:
+    try:
+        is_folder = path.is_dir()
+        if not is_folder:
+            path.open("rb").close()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if format == "dir":
+        if not is_folder:
+            raise InputError(f"{path} is not a folder: format is dir")
+        return read_folder(path)
+    if not is_folder:
+        return _file(path, format)
+    endings = _ENDINGS[format]
+    files = [one for one in sorted(path.iterdir()) if one.name.removesuffix(".gz").endswith(endings)]
+    if not files:
+        raise InputError(f"{path} has no file that ends with {' or '.join(endings)}")
+    return _files(files, format)
+
+
+def _files(files: list[Path], format: str) -> Iterator[Row]:
+    base = last = 0
+    for path in files:
+        base = last
+        for row in _file(path, format):
+            row.number = last = row.number + base
+            if row.error:
+                row.error = f"{path.name}: {row.error}"
+            yield row
+
+
+def _file(path: Path, format: str) -> Iterator[Row]:
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
+            yield from read(format, cast(BinaryIO, stream))
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
+
+
+def _fetch(given: InputSpec, scratch: Path) -> Path:
+    import urllib.error
+    import urllib.request
+
+    name = given.url.split("?", 1)[0].rsplit("/", 1)[-1]
+    target = scratch / ("input.fetched.gz" if name.endswith(".gz") else "input.fetched")
+    request = urllib.request.Request(given.url, headers=dict(given.headers))
+    try:
+        with urllib.request.urlopen(request, timeout=_HTTP_TIMEOUT) as response, target.open("wb") as out:
+            shutil.copyfileobj(response, out, 1 << 20)
+    except urllib.error.HTTPError as error:
+        raise InputError(f"{given.url} answered {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{given.url} cannot be read: {error}") from None
+    return target
+
+
+def _fetch_s3(given: InputSpec, scratch: Path) -> Path:
+    try:
+        import boto3  # type: ignore[import-not-found]
+    except ImportError:
+        raise InputError(
+            "source s3 needs the package boto3: pip install boto3 in the image of the driver, "
+            "or use source http with a presigned URL"
+        ) from None
+    bucket, _, key = given.url.removeprefix("s3://").partition("/")
+    target = scratch / ("input.fetched.gz" if key.endswith(".gz") else "input.fetched")
+    try:
+        boto3.client("s3", endpoint_url=os.environ.get("AWS_ENDPOINT_URL")).download_file(
+            bucket, key, str(target)
+        )
+    except Exception as error:  # boto3 builds the classes of its errors at run time
+        raise InputError(f"{given.url} cannot be read: {error}") from None
+    return target

@@ -1,0 +1,1 @@
+"""Runtimes that process rows: each is loaded once by a worker."""

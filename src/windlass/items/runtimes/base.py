@@ -1,0 +1,125 @@
+"""Interface of a runtime: set up once, process batches, tear down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from windlass.items.spec import BatchSpec
+
+PROGRAM, INFRASTRUCTURE, PERMANENT = "program", "infrastructure", "permanent"
+"""Kinds of errors, as :mod:`windlass.items.ledger.changes` has them."""
+
+
+class SetupError(RuntimeError):
+    """A runtime that cannot work at all: the worker ends with an error."""
+
+
+class WorkerStopped(BaseException):
+    """Raised inside a runtime when the worker was told to end."""
+
+
+@dataclass(slots=True)
+class WorkItem:
+    """Item of a batch. ``prompt`` is empty if the job has no prompt and the row has none."""
+
+    number: int
+    row: dict[str, Any]
+    attempt: int
+    prompt: str = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Result of one item: ``output``, or an error of ``kind``."""
+
+    number: int
+    output: dict[str, Any] | None = None
+    seconds: float = 0.0
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class WorkBatch:
+    """Leased items. ``dropped``: numbers that need not be processed any more.
+
+    ``dropped`` grows while the batch is processed: another worker has taken over these
+    items. ``lost``: the whole lease has ended.
+    """
+
+    items: list[WorkItem]
+    group: str = ""
+    model: str = ""
+    dropped: set[int] = field(default_factory=set)
+    lost: bool = False
+
+    def left(self) -> Iterator[WorkItem]:
+        """Return the items that are still wanted, one after the other."""
+        for item in self.items:
+            if self.lost:
+                return
+            if item.number not in self.dropped:
+                yield item
+
+
+class Runtime(Protocol):
+    """Runtime of a worker."""
+
+    def setup(self) -> None:
+        """Load what all batches need. Raises :class:`SetupError`."""
+        ...
+
+    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+        """Return outcomes as they come. Items without an outcome are leased again."""
+        ...
+
+    def teardown(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class RuntimeContext:
+    """Settings of a runtime. ``monotonic`` and ``pause`` come from the worker's clock."""
+
+    batch: BatchSpec
+    environment: Mapping[str, str]
+    monotonic: Callable[[], float]
+    pause: Callable[[float], None]
+
+
+def output_row(row: Mapping[str, Any], value: Any) -> dict[str, Any]:
+    """Return the output row of what a function returned, with the ``id`` of the input row."""
+    if isinstance(value, Mapping):
+        found = {"id": row["id"], **value}
+    elif isinstance(value, str):
+        found = {"id": row["id"], "text": value}
+    else:
+        found = {"id": row["id"], "output": value}
+    found["id"] = row["id"]
+    return found
+
+
+def create(context: RuntimeContext) -> Runtime:
+    """Return the runtime of a batch. Its module is imported here, so that others cost nothing."""
+    name = context.batch.runtime.name
+    if name == "process":
+        from windlass.items.runtimes.process import ProcessRuntime
+
+        return ProcessRuntime(context)
+    if name == "python":
+        from windlass.items.runtimes.python_function import PythonRuntime
+
+        return PythonRuntime(context)
+    if name == "openai":
+        from windlass.items.runtimes.openai_server import OpenAIRuntime
+
+        return OpenAIRuntime(context)
+    from windlass.items.runtimes.builtin_generate import GenerateRuntime, NoopRuntime
+
+    if name == "noop":
+        return NoopRuntime()
+    if name == "builtin-generate":
+        return GenerateRuntime(context)
+    raise SetupError(f"the runtime {name!r} is not known")

@@ -1,0 +1,261 @@
+"""Runtime ``process``: a command that reads one JSON object a line, and writes one a line.
+
+The command is started once and gets the rows of all batches. A command that holds its
+answers back until the end of its input is recognised: it then runs once for each batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from windlass.items.runtimes.base import (
+    Outcome,
+    RuntimeContext,
+    SetupError,
+    WorkBatch,
+    WorkerStopped,
+    WorkItem,
+)
+
+QUIET_SECONDS = 5.0
+"""Time without any answer after which the input is closed, to see whether answers are held back."""
+END_SECONDS = 10.0
+"""Time that a command has to end after the end of its input (seconds)."""
+BURST_SECONDS = 0.25
+"""Maximum time between the first answer and the end of a command that holds answers back."""
+MAX_DELAY_SECONDS = 5.0
+"""Maximum delay before a command is started that has ended without an answer (seconds)."""
+MAX_LINE_BYTES = 64 * 2**20
+"""Maximum size of an answer in bytes."""
+
+
+class ProcessRuntime:
+    """Feeds rows to a command. Answers are expected in the order of the rows."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._context = context
+        self._timeout = context.batch.items.timeout_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._input = self._rest = b""
+        self._streams: bool | None = None
+        self._crashes = 0
+        self._first_answer = 0.0
+
+    def setup(self) -> None:
+        self._start()
+
+    def teardown(self) -> None:
+        """Close the input and wait for the end of the command."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        _close(process)
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+
+    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+        waiting: deque[WorkItem] = deque()
+        items = batch.left()
+        try:
+            yield from self._exchange(items, waiting)
+        except WorkerStopped:
+            if self._process is not None:
+                _kill(self._process)
+                self._process = None
+            raise
+
+    def _exchange(self, items: Iterator[WorkItem], waiting: deque[WorkItem]) -> Iterator[Outcome]:
+        """Feed items and yield outcomes. ``waiting``: items that were fed without an answer."""
+        more = True
+        moved = self._context.monotonic()
+        while True:
+            if self._process is None:
+                self._restart(waiting)
+                moved = self._context.monotonic()
+            while more and len(self._input) < 1 << 16:
+                item = next(items, None)
+                more = item is not None
+                if item is not None:
+                    if not waiting:
+                        moved = self._context.monotonic()
+                    waiting.append(item)
+                    self._input += _line(item)
+            if not waiting and not more:
+                self._end_batch()
+                return
+            self._close_input(more, moved)
+            lines, ended = self._pump(moved)
+            now = self._context.monotonic()
+            for line in lines:
+                self._crashes = 0
+                self._first_answer = self._first_answer or now
+                if self._open_input():
+                    self._streams = True
+                if waiting:
+                    yield _outcome(waiting.popleft(), line, now - moved)
+                moved = now
+            late = bool(self._timeout and waiting and now - moved > self._timeout)
+            if ended or late:
+                yield from self._ended(waiting, late, now - moved)
+                moved = self._context.monotonic()
+
+    def _ended(self, waiting: deque[WorkItem], late: bool, seconds: float) -> Iterator[Outcome]:
+        process, self._process = self._process, None
+        assert process is not None
+        closed = process.stdin is None or process.stdin.closed
+        if late:
+            _kill(process)
+        code = process.wait()
+        if closed and self._streams is None:
+            self._streams = self._context.monotonic() - self._first_answer > BURST_SECONDS
+        self._first_answer = 0.0
+        if not waiting:
+            return
+        if late:
+            message = f"no answer within items.timeoutSeconds ({self._timeout:g} s)"
+            yield Outcome(waiting.popleft().number, None, seconds, "program", "Timeout", message)
+            return
+        self._crashes += 1
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        message = f"the command ended with {how} before it answered"
+        yield Outcome(waiting.popleft().number, None, seconds, "program", "ProcessExited", message)
+
+    def _close_input(self, more: bool, moved: float) -> None:
+        """Close the input of a command that may hold its answers back."""
+        if more or self._input or self._streams or not self._open_input():
+            return
+        if self._streams is False or self._context.monotonic() - moved > QUIET_SECONDS:
+            assert self._process is not None
+            _close(self._process)
+
+    def _open_input(self) -> bool:
+        return (
+            self._process is not None and self._process.stdin is not None and not self._process.stdin.closed
+        )
+
+    def _end_batch(self) -> None:
+        """End a process with a closed input after its last answer."""
+        if self._process is not None and not self._open_input():
+            now = self._context.monotonic()
+            process, self._process = self._process, None
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+            if self._streams is None:
+                self._streams = now - self._first_answer > BURST_SECONDS
+            self._first_answer = 0.0
+
+    def _pump(self, moved: float) -> tuple[list[bytes], bool]:
+        """Write and read once. Return complete lines, and whether the output has ended."""
+        process = self._process
+        assert process is not None
+        assert process.stdout is not None
+        out = process.stdout.fileno()
+        poll = select.poll()
+        poll.register(out, select.POLLIN)
+        if self._input and self._open_input():
+            assert process.stdin is not None
+            poll.register(process.stdin.fileno(), select.POLLOUT)
+        wait = QUIET_SECONDS / 5 if self._streams is None else 1.0
+        if self._timeout:
+            wait = min(wait, max(0.01, moved + self._timeout - self._context.monotonic()))
+        for descriptor, _ in poll.poll(wait * 1000):
+            if descriptor != out:
+                self._feed(descriptor)
+                continue
+            try:
+                data = os.read(out, 1 << 18)
+            except BlockingIOError:
+                continue
+            if not data:
+                return [], True
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if len(self._rest) > MAX_LINE_BYTES:
+                _kill(process)
+            return [line for line in lines if line.strip()], False
+        return [], False
+
+    def _feed(self, descriptor: int) -> None:
+        try:
+            self._input = self._input[os.write(descriptor, self._input[: 1 << 16]) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._input = b""  # the command has ended, which its output will tell
+
+    def _restart(self, waiting: deque[WorkItem]) -> None:
+        """Start the command again, and feed it the rows that were not answered."""
+        if self._crashes > 1:
+            self._context.pause(min(MAX_DELAY_SECONDS, 0.05 * 2 ** min(self._crashes, 10)))
+        self._start()
+        self._input = b"".join(_line(item) for item in waiting)
+
+    def _start(self) -> None:
+        runtime = self._context.batch.runtime
+        environment = {**self._context.environment, "PYTHONUNBUFFERED": "1"}
+        try:
+            self._process = subprocess.Popen(
+                runtime.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                cwd=runtime.working_dir or None,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SetupError(f"{runtime.command[0]} cannot be started: {error.strerror}") from None
+        self._input = self._rest = b""
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+
+
+def _line(item: WorkItem) -> bytes:
+    row = {**item.row, "prompt": item.prompt} if item.prompt else item.row
+    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+
+
+def _outcome(item: WorkItem, line: bytes, seconds: float) -> Outcome:
+    try:
+        answer: Any = json.loads(line)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        shown = line[:100].decode(errors="replace")
+        message = f"the command answered with a line that is not a JSON object: {shown}"
+        return Outcome(item.number, None, seconds, "program", "InvalidAnswer", message)
+    expected = item.row["id"]
+    if "id" in answer and str(answer["id"]) != str(expected):
+        message = f"the command answered with id {answer['id']!r} instead of {expected!r}"
+        return Outcome(item.number, None, seconds, "program", "InvalidAnswer", message)
+    if answer.get("error"):
+        return Outcome(item.number, None, seconds, "program", "ProgramError", str(answer["error"])[:500])
+    answer.pop("error", None)
+    return Outcome(item.number, {"id": expected, **answer}, seconds)
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    try:
+        if process.stdin is not None:
+            process.stdin.close()
+    except OSError:
+        pass  # the command has ended
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a command with all processes that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

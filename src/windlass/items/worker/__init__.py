@@ -1,0 +1,1 @@
+"""Worker of a batch: loads a runtime once and processes leased items."""

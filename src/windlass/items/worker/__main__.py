@@ -1,0 +1,38 @@
+"""Process of a worker: ``python -m windlass.items.worker``.
+
+Exit code 0: the batch has ended. 1: the runtime cannot work. 143: it was told to end, and
+has returned its items.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from windlass.items.spec import BATCH_FILE, SpecError, parse_batch
+from windlass.items.worker.link import DriverGone
+from windlass.items.worker.loop import Worker
+
+
+def main() -> int:
+    """Run one worker of the batch that the environment names."""
+    try:
+        batch = parse_batch(json.loads(Path(os.environ[BATCH_FILE]).read_text()))
+        worker = Worker(batch, os.environ)
+    except (KeyError, OSError, SpecError, ValueError) as error:
+        print(f"windlass: the batch of {BATCH_FILE} cannot be read: {error}", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, lambda signum, frame: worker.stop())
+    signal.signal(signal.SIGINT, lambda signum, frame: worker.stop())
+    try:
+        return worker.run()
+    except DriverGone as error:
+        print(f"windlass: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""Loop of a worker: lease items, process them, commit results, until there is nothing left."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.items.prompts import Prompt, PromptError
+from windlass.items.quality import scorers
+from windlass.items.runtimes.base import (
+    INFRASTRUCTURE,
+    PERMANENT,
+    Outcome,
+    Runtime,
+    RuntimeContext,
+    SetupError,
+    WorkBatch,
+    WorkerStopped,
+    WorkItem,
+    create,
+)
+from windlass.items.spec import WORKER, BatchSpec
+from windlass.items.worker.link import DriverGone, DriverLink
+from windlass.kits.clock import SystemClock
+
+COMMIT_SECONDS = 0.5
+"""Maximum time that results wait before they are committed (seconds)."""
+COMMIT_ITEMS = 1024
+"""Maximum number of results that are committed at once."""
+LEASE_SECONDS = 10.0
+"""Time that a request of items may wait for some (seconds)."""
+
+
+class Worker:
+    """Worker of one batch."""
+
+    def __init__(self, batch: BatchSpec, environment: Mapping[str, str]) -> None:
+        name = environment.get(WORKER) or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        instance = uuid.uuid4().hex
+        self._batch = batch
+        self._clock = SystemClock()
+        context = RuntimeContext(batch, environment, self._clock.monotonic, self._clock.pause)
+        self._context = context
+        self._link = DriverLink(environment, name, instance)
+        self._pulse = _Heartbeat(DriverLink(environment, name, instance))
+        self._prompt = Prompt(batch.input.prompt) if batch.input.prompt else None
+        self._stopping = False
+        self._interruptible = False
+
+    def stop(self) -> None:
+        """End soon: called by the handler of SIGTERM, in the main thread."""
+        self._stopping = True
+        if self._interruptible:
+            raise WorkerStopped
+
+    def run(self) -> int:
+        """Process items until the batch has ended; return the exit code of the process."""
+        try:
+            told = self._link.call("/v1/register", stopped=self._stopped)
+            runtime, score = self._load()
+        except WorkerStopped:
+            return 143
+        except SetupError as error:
+            print(f"windlass: {error}", file=sys.stderr)
+            return 1
+        self._pulse.start(float(told["heartbeatSeconds"]))
+        try:
+            return self._work(runtime, score)
+        finally:
+            self._pulse.stop()
+            runtime.teardown()
+
+    def _stopped(self) -> bool:
+        return self._stopping
+
+    def _load(self) -> tuple[Runtime, scorers.Scorer | None]:
+        runtime = create(self._context)
+        quality = self._batch.outputs.quality
+        try:
+            score = scorers.create(quality, self._context) if quality is not None else None
+        except ValueError as error:
+            raise SetupError(str(error)) from None
+        self._interruptible = True
+        try:
+            if self._stopping:
+                raise WorkerStopped
+            runtime.setup()
+        finally:
+            self._interruptible = False
+        return runtime, score
+
+    def _work(self, runtime: Runtime, score: scorers.Scorer | None) -> int:
+        while not self._stopping:
+            lease = self._link.call("/v1/lease", wait=LEASE_SECONDS, stopped=self._stopped)
+            if lease["finished"]:
+                return 0
+            if lease["lease"]:
+                self._process(lease, runtime, score)
+        self._leave()
+        return 143
+
+    def _leave(self) -> None:
+        try:
+            self._link.call("/v1/fail", leave=True, reason="Stopped", patience=5.0)
+        except DriverGone as error:
+            print(f"windlass: {error}", file=sys.stderr)
+
+    def _process(self, lease: dict[str, Any], runtime: Runtime, score: scorers.Scorer | None) -> None:
+        batch, errors = self._batch_of(lease)
+        self._pulse.watch(lease["lease"], batch)
+        pending = _Results(self._link, lease["lease"], batch, self._clock.monotonic())
+        for outcome in errors:
+            pending.add(outcome, None)
+        try:
+            items = {item.number: item for item in batch.items}
+            for outcome in self._outcomes(runtime, batch):
+                value = score_of(score, outcome, items[outcome.number]) if score else None
+                pending.add(outcome, value)
+                now = self._clock.monotonic()
+                if pending.due(now):
+                    pending.send(now)
+        except WorkerStopped:
+            pass
+        finally:
+            self._pulse.forget(lease["lease"])
+            pending.send(self._clock.monotonic())
+            if pending.missing(lease) and not batch.lost:
+                self._link.call("/v1/fail", lease=lease["lease"], reason="Unfinished", stopped=self._stopped)
+
+    def _outcomes(self, runtime: Runtime, batch: WorkBatch) -> Iterator[Outcome]:
+        """Return the outcomes of a batch. Only in here SIGTERM interrupts."""
+        outcomes = runtime.process(batch)
+        while not self._stopping:
+            self._interruptible = True
+            try:
+                outcome = next(outcomes, None)
+            finally:
+                self._interruptible = False
+            if outcome is None:
+                return
+            yield outcome
+
+    def _batch_of(self, lease: dict[str, Any]) -> tuple[WorkBatch, list[Outcome]]:
+        items, errors = [], []
+        for entry in lease["items"]:
+            row = entry["row"]
+            item = WorkItem(entry["n"], row, entry["attempt"])
+            if self._prompt is None:
+                item.prompt = row["prompt"] if isinstance(row.get("prompt"), str) else ""
+            else:
+                try:
+                    item.prompt = self._prompt.render(row)
+                except PromptError as error:
+                    outcome = Outcome(item.number, None, 0.0, PERMANENT, "InvalidRow", str(error))
+                    errors.append(outcome)
+                    continue
+            items.append(item)
+        return WorkBatch(items, lease["group"], lease["model"]), errors
+
+
+def score_of(score: scorers.Scorer, outcome: Outcome, item: WorkItem) -> float | None:
+    """Return the score of an outcome, and add it to the output. A scorer that fails is an error."""
+    if outcome.output is None:
+        return None
+    try:
+        value = score(item, outcome.output)
+    except OSError as error:
+        outcome.output, outcome.kind, outcome.reason = None, INFRASTRUCTURE, "ScorerUnreachable"
+        outcome.message = str(error)[:500]
+        return None
+    except Exception as error:
+        outcome.output, outcome.kind, outcome.reason = None, "program", "ScorerFailed"
+        outcome.message = f"{type(error).__name__}: {error}"[:500]
+        return None
+    if value is not None:
+        outcome.output.setdefault("score", value)
+    return value
+
+
+class _Results:
+    """Results of one lease that are not committed yet."""
+
+    def __init__(self, link: DriverLink, lease: str, batch: WorkBatch, now: float) -> None:
+        self._link, self._lease, self._batch = link, lease, batch
+        self._results: list[dict[str, Any]] = []
+        self._numbers: set[int] = set()
+        self._since = now
+
+    def add(self, outcome: Outcome, score: float | None) -> None:
+        self._numbers.add(outcome.number)
+        result: dict[str, Any] = {"n": outcome.number, "seconds": round(outcome.seconds, 6)}
+        if outcome.output is not None:
+            result["row"] = outcome.output
+            if score is not None:
+                result["score"] = score
+        else:
+            kind, reason = outcome.kind or "program", outcome.reason
+            result["error"] = {"kind": kind, "reason": reason or "Error", "message": outcome.message}
+        self._results.append(result)
+
+    def due(self, now: float) -> bool:
+        return len(self._results) >= COMMIT_ITEMS or now - self._since >= COMMIT_SECONDS
+
+    def send(self, now: float) -> None:
+        """Commit what is there, also after the lease was lost: a first result counts."""
+        if not self._results:
+            return
+        results, self._results = self._results, []
+        seconds, self._since = now - self._since, now
+        answer = self._link.call("/v1/commit", lease=self._lease, results=results, seconds=round(seconds, 6))
+        self._batch.dropped.update(answer["revoked"])
+        if answer["lost"]:
+            self._batch.lost = True
+
+    def missing(self, lease: dict[str, Any]) -> bool:
+        """Return whether an item has neither a result nor another worker."""
+        return any(
+            entry["n"] not in self._numbers and entry["n"] not in self._batch.dropped
+            for entry in lease["items"]
+        )
+
+
+class _Heartbeat:
+    """Thread that renews the leases of a worker."""
+
+    def __init__(self, link: DriverLink) -> None:
+        self._link = link
+        self._batches: dict[str, WorkBatch] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def start(self, seconds: float) -> None:
+        threading.Thread(target=self._run, args=(seconds,), name="heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def watch(self, lease: str, batch: WorkBatch) -> None:
+        with self._lock:
+            self._batches[lease] = batch
+
+    def forget(self, lease: str) -> None:
+        with self._lock:
+            self._batches.pop(lease, None)
+
+    def _run(self, seconds: float) -> None:
+        while not self._ended.wait(seconds):
+            with self._lock:
+                leases = list(self._batches)
+            try:
+                answer = self._link.call(
+                    "/v1/heartbeat", leases=leases, patience=seconds, stopped=self._ended.is_set
+                )
+            except DriverGone:
+                continue  # the main thread tries the same, and gives up after a longer time
+            with self._lock:
+                for name in answer["lost"]:
+                    if name in self._batches:
+                        self._batches[name].lost = True
+                for name, numbers in answer["revoked"].items():
+                    if name in self._batches:
+                        self._batches[name].dropped.update(numbers)

@@ -1,0 +1,188 @@
+"""Batches with real drivers and workers: complete, killed, repeated, failing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from batch_run import BatchRun, digest, jsonl, rows_of
+
+POISON = """
+import json, os, sys
+calls = open(sys.argv[1], "a")
+for line in sys.stdin:
+    row = json.loads(line)
+    calls.write(str(row["id"]) + "\\n"); calls.flush()
+    if row["n"] % 50 == 7 and not os.path.exists(sys.argv[2]):
+        print(json.dumps({"id": row["id"], "error": "poisoned"}))
+    elif row["n"] == 33 and not os.path.exists(sys.argv[2]):
+        os._exit(3)
+    else:
+        print(json.dumps({"id": row["id"], "text": row["name"].upper(), "score": row["n"] % 100}))
+"""
+
+
+def process_spec(tmp_path: Path, rows: int, **items: object) -> dict[str, object]:
+    """Return a batch with the runtime ``process`` and a command with 1 in 50 rows that fail."""
+    (tmp_path / "command.py").write_text(POISON)
+    command = [sys.executable, "command.py", str(tmp_path / "calls"), str(tmp_path / "fixed")]
+    lines = jsonl([{"id": number, "n": number, "name": f"n{number}"} for number in range(rows)])
+    return {
+        "input": {"source": "inline", "format": "jsonl", "idField": "id", "inline": lines},
+        "runtimeRef": {"name": "process"},
+        "template": {"spec": {"containers": [{"command": command, "workingDir": str(tmp_path)}]}},
+        "items": {"retries": 1, "retryBackoff": 0.05, "maxFailedPercent": 10, **items},
+        "outputs": {"path": str(tmp_path / "out"), "quality": {"min": 90}},
+    }
+
+
+def test_bad_rows_are_data_and_a_second_run_costs_nothing(tmp_path: Path) -> None:
+    spec = process_spec(tmp_path, 100)
+    run = BatchRun(tmp_path / "run", spec)
+    assert run.run() == 0, run.text()
+    rows = {row["id"]: row for row in rows_of(tmp_path / "out" / "outputs.jsonl")}
+    assert list(rows) == list(range(100))
+    bad = {name: row for name, row in rows.items() if "error" in row}
+    assert {name: (row["reason"], row["attempts"]) for name, row in bad.items()} == {
+        7: ("ProgramError", 2),
+        57: ("ProgramError", 2),
+        33: ("ProcessExited", 2),
+    }
+    assert bad[7]["error"] == "poisoned"
+    assert rows[99] == {"id": 99, "text": "N99", "score": 99}
+    assert rows[5]["quality"] == "low"
+    calls = (tmp_path / "calls").read_text().split()
+    assert sorted(calls, key=int) == sorted([*map(str, range(100)), "7", "57", "33"], key=int)
+    status = json.loads((tmp_path / "out/.windlass/status.json").read_text())
+    wanted = {"total": 100, "done": 97, "failed": 3, "deadLetter": 3, "inFlight": 0}
+    assert {name: status["items"][name] for name in wanted} == wanted
+    assert status["quality"]["below"] == 87  # 90 rows below the minimum, 3 of them failed
+    assert status["reasons"] == {"ProgramError": 2, "ProcessExited": 1}
+
+    (tmp_path / "fixed").touch()
+    again = BatchRun(tmp_path / "run", spec, uid="u2")
+    assert again.run() == 0, again.text()
+    later = (tmp_path / "calls").read_text().split()[len(calls) :]
+    assert sorted(later, key=int) == ["7", "33", "57"]
+    rows = rows_of(tmp_path / "out" / "outputs.jsonl")
+    assert [row["id"] for row in rows] == list(range(100))
+    assert not any("error" in row for row in rows)
+
+    before = len((tmp_path / "calls").read_text().split())
+    third = BatchRun(tmp_path / "run", spec, uid="u3")
+    assert third.run() == 0
+    assert len((tmp_path / "calls").read_text().split()) == before
+
+
+def test_outputs_equal_those_of_an_undisturbed_run_whatever_is_killed(tmp_path: Path) -> None:
+    rows = [{"id": f"r{n}", "category": f"c{n % 5}", "prompt": f"thing {n}"} for n in range(1500)]
+
+    def spec(folder: Path) -> dict[str, object]:
+        folder.mkdir()
+        (folder / "rows.jsonl").write_text(jsonl(rows))
+        return {
+            "input": {"path": str(folder / "rows.jsonl")},
+            "grouping": {"by": "category"},
+            "runtimeRef": {"parameters": {"secondsPerItem": 0.002}},
+            "items": {"leaseSeconds": 1, "infrastructureRetries": 100},
+            "outputs": {"path": str(folder / "out.jsonl")},
+        }
+
+    calm = BatchRun(tmp_path / "calm-run", spec(tmp_path / "calm"))
+    assert calm.run() == 0, calm.text()
+    expected = digest(tmp_path / "calm/out.jsonl")
+    assert len(rows_of(tmp_path / "calm/out.jsonl")) == 1500
+    for seed in (1, 2):
+        folder = tmp_path / f"seed-{seed}"
+        run = BatchRun(tmp_path / f"run-{seed}", spec(folder), workers=3)
+        assert run.run_with_kills(seed, 5) == 0, run.text()
+        assert digest(folder / "out.jsonl") == expected
+
+
+def test_a_stopped_worker_returns_its_items_at_once(tmp_path: Path) -> None:
+    spec = {
+        "input": {"inline": jsonl([{"id": n, "prompt": "x"} for n in range(40)])},
+        "runtimeRef": {"parameters": {"secondsPerItem": 0.05}},
+        "batching": {"mode": "Fixed", "size": 40},
+        "outputs": {"path": str(tmp_path / "out.jsonl")},
+    }
+    run = BatchRun(tmp_path / "run", spec, workers=1)
+    run.start_driver()
+    first = run.start_worker("first")
+    try:
+        run.wait_status(lambda status: status["items"].get("done", 0) > 2)
+        first.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        assert first.wait(20) == 143
+        status = run.wait_status(lambda status: status["items"]["inFlight"] == 0)
+        assert time.monotonic() - started < 10  # the lease would last 30 s
+        assert 2 < status["items"]["done"] < 40
+        run.start_worker("second")
+        assert run.driver is not None
+        assert run.driver.wait(60) == 0, run.text()
+    finally:
+        run.end()
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == list(range(40))
+    with sqlite3.connect(tmp_path / ".out.jsonl.windlass/ledger.sqlite") as ledger:
+        assert ledger.execute("SELECT sum(attempts), sum(losses) FROM items").fetchone() == (0, 0)
+
+
+def test_too_many_failed_items_end_the_batch_with_their_rows(tmp_path: Path) -> None:
+    spec = process_spec(tmp_path, 100, maxFailedPercent=1)
+    run = BatchRun(tmp_path / "run", spec)
+    assert run.run() == 1
+    status = json.loads((tmp_path / "out/.windlass/status.json").read_text())
+    assert status["failure"]["reason"] == "TooManyFailedItems"
+    assert "items.maxFailedPercent allows 1 %" in status["failure"]["message"]
+    good = [row for row in rows_of(tmp_path / "out/outputs.jsonl") if "error" not in row]
+    assert len(good) == status["items"]["done"]
+
+
+def test_dead_letters_are_listed_and_tried_again_while_the_batch_runs(tmp_path: Path) -> None:
+    spec = process_spec(tmp_path, 60, retries=0)
+    spec["batching"] = {"mode": "Fixed", "size": 4}
+    run = BatchRun(tmp_path / "run", spec, workers=1)
+    run.start_driver()
+    try:
+        run.start_worker("one")
+        run.wait_status(lambda status: status["items"].get("deadLetter", 0) > 0)
+        letters = run.call("/v1/deadletters")
+        assert letters["items"][0]["id"] == 7
+        assert letters["items"][0]["message"] == "poisoned"
+        assert letters["reasons"]["ProgramError"] >= 1
+        (tmp_path / "fixed").touch()
+        assert run.call("/v1/retry", {"ids": ["7"]}) == {"retried": 1}
+        assert run.driver is not None
+        assert run.driver.wait(60) == 0, run.text()
+    finally:
+        run.end()
+    rows = {row["id"]: row for row in rows_of(tmp_path / "out/outputs.jsonl")}
+    assert rows[7]["text"] == "N7"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"input": {"path": "/nowhere/rows.csv"}}, "InputUnreadable", "/nowhere/rows.csv cannot be read"),
+        ({"input": {"inline": "\n"}}, "InputUnreadable", "the input has no row"),
+        ({"outputs": {"path": "/proc/nowhere/out.jsonl"}}, "OutputUnwritable", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_told(
+    tmp_path: Path, change: dict[str, object], reason: str, words: str
+) -> None:
+    spec = {"outputs": {"path": str(tmp_path / "out.jsonl")}, **change}
+    run = BatchRun(tmp_path / "run", spec, workers=0)
+    driver = run.start_driver()
+    try:
+        status = run.wait_status(lambda status: status["finished"])
+        assert status["failure"]["reason"] == reason
+        assert words in status["failure"]["message"]
+        assert driver.wait(20) == 1
+    finally:
+        run.end()
