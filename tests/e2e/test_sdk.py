@@ -56,6 +56,10 @@ def test_a_function_of_two_ranks_with_its_output_and_results(here: Target) -> No
     assert (future.name, future.state, future.running()) == ("train", "Completed", False)
     assert list(future.logs(follow=False)) == ["rank 0 of 2"]
     assert "train" in future._repr_html_()
+    card = JobHandle.of("train", here)._repr_mimebundle_()
+    assert card["text/plain"] == "<windlass.JobHandle train: Completed>"
+    assert ">Completed</b>" in card["text/html"]
+    assert "default/train" in card["text/html"]
 
 
 def test_an_exception_has_its_type_and_names_the_rank(here: Target) -> None:
@@ -132,6 +136,25 @@ def test_a_future_is_awaited(here: Target) -> None:
         return await asyncio.wait_for(windlass.submit(pow, 2, 10, target=here), SECONDS)
 
     assert asyncio.run(main()) == 1024
+
+
+def test_an_event_loop_follows_waits_for_and_ends_jobs(here: Target) -> None:
+    async def main() -> None:
+        job = JobBuilder("job", ["sh", "-c", "echo one; echo two"]).submit(here).aio
+        assert [line async for line in job.logs()] == ["one", "two"]
+        await job.wait(SECONDS)
+        assert await job.state() == "Completed"
+        sleeping = JobBuilder("vcjob", ["sleep", "600"]).submit(here).aio
+        with pytest.raises(TimeoutError):
+            await sleeping.wait(0.0)
+        await sleeping.cancel()
+        with pytest.raises(JobFailed, match="terminated"):
+            await sleeping.wait(SECONDS)
+        future = windlass.submit(pow, 2, 5, target=here)
+        await future.aio.wait(SECONDS)
+        assert future.result(0) == 32
+
+    asyncio.run(main())
 
 
 def test_as_on_a_cluster_the_call_is_a_config_map_that_ends_with_its_job(box: Box) -> None:

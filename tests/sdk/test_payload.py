@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from windlass.api.errors import WindlassError
 from windlass.sdk import payload, remote_call
 from windlass.sdk.errors import JobFailed, RemoteTraceback
+from windlass.sdk.remote_call import MARK
 
 
 def played(folder: Path, function: Callable[..., Any], *arguments: Any, rank: str = "", **about: Any) -> Any:
@@ -131,3 +132,30 @@ def test_the_import_loads_nothing_heavy() -> None:
     ).stdout.split()
     heavy = {"click", "yaml", "numpy", "cryptography", "uvicorn", "asyncio", "ssl", "zipfile", "cloudpickle"}
     assert heavy.isdisjoint(loaded)
+
+
+def test_outcome_is_read_from_the_end_of_the_output() -> None:
+    read: list[int | None] = []
+
+    def output(lines: list[str]) -> Callable[[int | None], list[str]]:
+        def tail(count: int | None) -> list[str]:
+            read.append(count)
+            return lines if count is None else lines[-count:]
+
+        return tail
+
+    def outcome(pieces: int) -> list[str]:
+        text = base64.b64encode(bytes(3 * pieces)).decode()
+        return [f"{MARK}{n + 1}/{pieces} {text[4 * n : 4 * n + 4]}" for n in range(pieces)]
+
+    noise = ["epoch"] * 100_000
+    assert payload.from_end(output([*noise, *outcome(2), "bye"]), complete=True) == bytes(6)
+    assert read == [40]
+    assert payload.from_end(output([*noise, *outcome(900)]), complete=True) == bytes(2700)
+    assert read[1:] == [40, read[2]]
+    assert (read[2] or 0) < 2000
+    read.clear()
+    assert payload.from_end(output(noise), complete=False) is None  # a failed rank has left nothing
+    assert len(read) == 2
+    assert payload.from_end(output([*outcome(1), *noise]), complete=True) == bytes(3)
+    assert read[-1] is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from windlass.api.errors import StatusError, WindlassError
@@ -14,10 +14,12 @@ from windlass.sdk.errors import JobDeleted, JobFailed
 from windlass.sdk.job_view import JobView, all_lines, output_lines
 
 if TYPE_CHECKING:
+    from windlass.cli.jobs.jobs import Job
     from windlass.sdk.payload import Outcome
     from windlass.sdk.session import Session
 
 T = TypeVar("T")
+_POLL_SECONDS = 0.1
 _LAST_LINES = 20
 """Lines of output that an error shows."""
 
@@ -48,20 +50,33 @@ class Future(JobView, concurrent.futures.Future[T], Generic[T]):
     def __repr__(self) -> str:
         return f"<windlass.Future {self.name or 'not submitted yet'}: {self.state}>"
 
-    def _repr_html_(self) -> str:
-        from windlass.sdk.notebook import html_of
-
-        return html_of(self)
-
-    @property
-    def state(self) -> str:
-        """State as in ``windlass ps``: Pending, Starting, Running, Completed, Failed, …"""
+    def state_of(self, job: Job | None) -> str:
         if self.cancelled():
             return "Cancelled"
         if self.done():
             return "Failed" if self.exception() else "Completed"
-        job = self.job()
         return job.state if job is not None else "Pending"
+
+    @property
+    def state(self) -> str:
+        """State as in ``windlass ps``: Pending, Starting, Running, Completed, Failed, …"""
+        return self.state_of(None if self.done() else self.job())
+
+    @property
+    def problem(self) -> str:
+        if not self.done() or self.cancelled() or (error := self.exception()) is None:
+            return ""
+        return f"{type(error).__name__}: {error}"
+
+    def waiting(self, timeout: float | None = None) -> Iterator[float]:
+        """Yield seconds to pause until the result is there. Raises as :meth:`result`."""
+        clock = self._session.invocation.clock
+        until = None if timeout is None else clock.monotonic() + timeout
+        while not self.done():
+            if until is not None and clock.monotonic() >= until:
+                raise concurrent.futures.TimeoutError
+            yield _POLL_SECONDS
+        self.result()
 
     def running(self) -> bool:
         """Return whether the function runs. A waiting job does not."""
@@ -94,7 +109,7 @@ class Future(JobView, concurrent.futures.Future[T], Generic[T]):
                 except StatusError as problem:
                     if problem.code != 404:
                         raise
-            cancelled = super().cancel()
+            cancelled = concurrent.futures.Future.cancel(self)
             self.set_running_or_notify_cancel()
             return cancelled
 
@@ -133,8 +148,12 @@ class Future(JobView, concurrent.futures.Future[T], Generic[T]):
             for pod in invocation.client.list(
                 PODS, self.namespace, labels=f"volcano.sh/job-name={self.name}"
             ).items:
-                lines = all_lines(invocation.client.logs(self.namespace, pod["metadata"]["name"]))
-                if (data := payload.from_output(lines)) is not None:
+                name, phase = pod["metadata"]["name"], (pod.get("status") or {}).get("phase")
+
+                def read(lines: int | None, name: str = name) -> Iterator[str]:
+                    return all_lines(invocation.client.logs(self.namespace, name, tail_lines=lines))
+
+                if (data := payload.from_end(read, complete=phase == "Succeeded")) is not None:
                     found.append(data)
         return found
 

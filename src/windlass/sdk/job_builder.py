@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from windlass.sdk.session import Target, session_of
 
 if TYPE_CHECKING:
     from windlass.cli.jobs.job_builder import JobRequest
+    from windlass.cli.jobs.jobs import Job
 
 Kind = Literal[
     "vcjob",
@@ -120,14 +121,16 @@ class JobHandle(JobView):
     def __repr__(self) -> str:
         return f"<windlass.JobHandle {self.name}: {self.state}>"
 
-    @property
-    def state(self) -> str:
-        """State as in ``windlass ps``; ``Deleted`` if there is no such job."""
-        job = self.job()
+    def state_of(self, job: Job | None) -> str:
         return job.state if job is not None else "Deleted"
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end of the job. Raises :class:`JobFailed`, :class:`JobDeleted` and ``TimeoutError``."""
+        for pause in self.waiting(timeout):
+            self._session.invocation.clock.pause(pause)
+
+    def waiting(self, timeout: float | None = None) -> Iterator[float]:
+        """Yield seconds to pause until the job has ended. Raises as :meth:`wait`."""
         clock = self._session.invocation.clock
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
@@ -138,7 +141,7 @@ class JobHandle(JobView):
                 break
             if until is not None and clock.monotonic() >= until:
                 raise TimeoutError(f"job {self.name} is {job.state} after {timeout:g} s: {self.reason}")
-            clock.pause(_POLL_SECONDS)
+            yield _POLL_SECONDS
         if job.state != "Completed":
             from windlass.cli.jobs.follow import summary
 

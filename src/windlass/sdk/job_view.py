@@ -10,6 +10,7 @@ from windlass.api.errors import StatusError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.cli.jobs.jobs import Job
+    from windlass.sdk.async_job import AsyncJob
     from windlass.sdk.session import Session
 
 _POLL_SECONDS = 0.2
@@ -27,6 +28,43 @@ class JobView:
     def _over(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of the job; return whether it has ended."""
         raise NotImplementedError
+
+    @property
+    def state(self) -> str:
+        """State as in ``windlass ps``: Pending, Starting, Running, Completed, Failed, …"""
+        return self.state_of(self.job())
+
+    def state_of(self, job: Job | None) -> str:
+        """Return the state of the job as it was just read."""
+        raise NotImplementedError
+
+    @property
+    def problem(self) -> str:
+        """Exception of the job's function; empty if it has none."""
+        return ""
+
+    def waiting(self, timeout: float | None = None) -> Iterator[float]:
+        """Yield seconds to pause until the job has ended. Raises ``TimeoutError`` and the job's failure."""
+        raise NotImplementedError
+
+    def cancel(self) -> object:
+        """End the job."""
+        raise NotImplementedError
+
+    @property
+    def aio(self) -> AsyncJob:
+        """Methods for an event loop: ``await job.aio.wait()``."""
+        from windlass.sdk.async_job import AsyncJob
+
+        return AsyncJob(self)
+
+    def _repr_html_(self) -> str:
+        from windlass.sdk.notebook import html_of
+
+        return html_of(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def job(self) -> Job | None:
         """Return the job with its pods as the command line shows it; ``None`` if it isn't there."""

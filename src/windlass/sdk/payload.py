@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import pickle
@@ -17,10 +18,13 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.sdk.errors import RemoteTraceback
-from windlass.sdk.remote_call import MARK
+from windlass.sdk.remote_call import LINE, MARK, MAX_OUTPUT
 
 MAX_CONFIG_MAP = 1_000_000
 """Maximum size in bytes of a call on a cluster, where it is a ConfigMap (limit of Kubernetes: 1 MiB)."""
+_FEW_LINES = 40
+_MOST_LINES = -(-4 * MAX_OUTPUT // (3 * LINE)) + _FEW_LINES
+"""Lines of the largest outcome, with some that a rank prints after it."""
 
 
 def pack(
@@ -76,6 +80,7 @@ def _own_module(function: Callable[..., Any]) -> types.ModuleType | None:
     return module
 
 
+@functools.cache
 def _library() -> bytes:
     """Return cloudpickle as a zip file, for images without it."""
     import cloudpickle
@@ -134,6 +139,18 @@ def unpack(data: bytes) -> Outcome:
     return Outcome(**{key: found[key] for key in keys if key in found})
 
 
+def from_end(read: Callable[[int | None], Iterable[str]], *, complete: bool) -> bytes | None:
+    """Return the outcome at the end of a rank's output; ``None`` if it is missing.
+
+    ``read``: returns the last lines of the output; all without a number. ``complete``: the rank
+    succeeded, so an outcome that is not near the end is looked for in the whole output.
+    """
+    for lines in (_FEW_LINES, _MOST_LINES, *((None,) if complete else ())):
+        if (found := from_output(read(lines))) is not None:
+            return found
+    return None
+
+
 def from_output(lines: Iterable[str]) -> bytes | None:
     """Return the outcome in the output of a rank; ``None`` if it is missing or incomplete."""
     pieces: dict[int, str] = {}
@@ -144,6 +161,8 @@ def from_output(lines: Iterable[str]) -> bytes | None:
             continue
         number, _, rest = rest.partition("/")
         of, _, piece = rest.partition(" ")
+        if not (number.isdecimal() and of.isdecimal()):
+            continue  # the tail begins within the line
         if number == "1":
             pieces.clear()
         pieces[int(number)] = piece.strip()

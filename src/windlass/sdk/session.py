@@ -27,6 +27,8 @@ log = logging.getLogger("windlass.sdk")
 CALL_FOLDER = "/var/run/windlass/call"
 """Folder of the call in pods of a cluster."""
 _RETRY_SECONDS = 0.5
+_CHECKED_SECONDS = 5.0
+"""Time in seconds for which a job like one that was created is not checked again."""
 KEPT_SECONDS = 7 * 86_400.0
 """Age in seconds at which the files of a call are removed that no program has taken the result of."""
 
@@ -64,6 +66,10 @@ class Session:
     _creates: threading.Lock = field(default_factory=threading.Lock)
     """Held while a job is created: its client serves one thread at a time."""
     _thread: threading.Thread | None = None
+    _checked: dict[str, float] = field(default_factory=dict)
+    """When a job of this shape was last checked, in seconds."""
+    cleaned: bool = False
+    """True once the files of old calls were removed."""
 
     @property
     def remote(self) -> bool:
@@ -79,9 +85,17 @@ class Session:
 
         call = _ClusterCall(self, request, parts) if self.remote else _LocalCall(self, request, parts)
         with self._creates, self._explained(), call.kept() as prepared:
+            shape, now = _shape(request), self.invocation.clock.monotonic()
+            before = self._checked.pop(shape, now - _CHECKED_SECONDS)
+            checked = now - before < _CHECKED_SECONDS
             job = create_job(
-                self.invocation, prepared, lambda text: log.info("%s", text), adjust=call.adjusted
+                self.invocation,
+                prepared,
+                lambda text: log.info("%s", text),
+                adjust=call.adjusted,
+                checked=checked,
             )
+            self._checked[shape] = before if checked else now
             call.created(job)
         with self._lock:
             self._open[job["metadata"]["uid"]] = future
@@ -193,7 +207,9 @@ class _LocalCall:
         from dataclasses import replace
 
         folder = self.session.results(self.request.name)
-        _remove_old(folder.parent, self.session.invocation.clock.now() - KEPT_SECONDS)
+        if not self.session.cleaned:
+            self.session.cleaned = True
+            _remove_old(folder.parent, self.session.invocation.clock.now() - KEPT_SECONDS)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, data in self.parts.items():
             path = folder / name
@@ -257,6 +273,13 @@ class _ClusterCall:
         self.session.invocation.client.patch(
             CONFIG_MAPS, self.request.name, {"metadata": {"ownerReferences": [owner]}}, metadata["namespace"]
         )
+
+
+def _shape(request: JobRequest) -> str:
+    """Return a text that is equal for jobs that differ in name and command only."""
+    from dataclasses import replace
+
+    return repr(replace(request, name="", command=()))
 
 
 def _remove_old(folder: Path, before: float) -> None:

@@ -199,15 +199,19 @@ def create_job(
     progress: Callable[[str], None],
     *,
     adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda job: job,
+    checked: bool = False,
 ) -> dict[str, Any]:
     """Start the control plane if needed, check the job, create it, and return it.
 
     ``adjust`` returns what is created instead of a job as the flags describe it.
+    ``checked``: an equal job was created just before, so the server is not asked again.
     Raises :class:`WindlassError`; for invalid arguments before anything is started.
     """
     embedded = not invocation.target.remote
     resource_of(request)
     environment_of(request, embedded=embedded, environ=os.environ)
+    if checked:
+        return _create(invocation, request, embedded, adjust)
     if embedded:
         check_command(request, os.environ)
         _warn_about_sbatch(invocation, request)
