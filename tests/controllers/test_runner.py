@@ -181,6 +181,24 @@ async def test_changes_during_the_rest_after_a_long_look_are_looked_at_together(
         assert copier.seen.count("big") == 2
 
 
+async def test_an_object_deleted_before_the_response_to_its_write_counts_as_seen() -> None:
+    api = FakeApi()
+    copier = Copier(api)
+    create = api.create
+
+    async def create_slowly(resource: Resource, obj: Json, namespace: str | None = None) -> Json:
+        response = await create(resource, obj, namespace)
+        api.remove(SECRETS, f"default/{response['metadata']['name']}")  # its deletion arrives first
+        return response
+
+    api.create = create_slowly  # type: ignore[method-assign]
+    copier.answer = lambda key: copier.copy(key) if copier.seen.count("a") < 2 else NOTHING
+    async with running(api, copier) as runner:
+        api.put(CONFIG_MAPS, {"metadata": {"name": "a"}})
+        await settled(runner)
+    assert copier.seen.count("a") == 2, "the key does not wait for the timeout of the expectation"
+
+
 async def test_conflicts_are_tried_again_soon() -> None:
     api = FakeApi()
     api.put(CONFIG_MAPS, {"metadata": {"name": "a"}})

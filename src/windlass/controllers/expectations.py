@@ -9,6 +9,7 @@ client-go).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,8 @@ from windlass.client.informers import Informer, key_of
 T = TypeVar("T")
 EXPECTATION_TIMEOUT_SECONDS = 15.0
 """Timeout (seconds) of an expectation. After it the key is reconciled all the same."""
+MAX_GONE = 20_000
+"""Maximum number of deletions that are remembered while writes are in progress."""
 
 
 class StoredOwner(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -216,9 +219,16 @@ class _Expectation:
 
 
 class Expectations:
-    """Writes that a controller's caches do not show yet, by the key that caused them."""
+    """Writes that a controller's caches do not show yet, by the key that caused them.
+
+    An object may be deleted, and its deletion arrive, before the response to a write is
+    taken in. So deletions are remembered while writes are in progress.
+    """
 
     def __init__(self) -> None:
+        self._writing = 0
+        self._gone: dict[tuple[Resource, str], str] = {}
+        """Address → uid of objects that were deleted since the first write in progress began."""
         self._caches: dict[Resource, Mapping[str, Any]] = {}
         self._open: dict[str, list[_Expectation]] = {}
         self._awaited: dict[tuple[Resource, str], list[_Expectation]] = {}
@@ -229,8 +239,25 @@ class Expectations:
         self._caches[resource] = informer.items
         informer.add_handler(on_delete=lambda record: self._deleted(resource, record))
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Writes are in progress, whose responses are passed to :meth:`expect` before the context ends."""
+        self._writing += 1
+        try:
+            yield
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._gone.clear()
+
     def _deleted(self, resource: Resource, record: Any) -> None:
+        if not self._writing and not self._awaited:
+            return
         deleted = identity(record)
+        if self._writing and deleted.uid:
+            self._gone[resource, deleted.key] = deleted.uid
+            if len(self._gone) > MAX_GONE:
+                del self._gone[next(iter(self._gone))]
         for expectation in self._awaited.get((resource, deleted.key), ()):
             if not deleted.uid or expectation.write.uid == deleted.uid:
                 expectation.seen_deleted = True
@@ -240,6 +267,8 @@ class Expectations:
         last = {(write.resource, write.key): write for write in writes}
         for write in last.values():
             if write.resource not in self._caches:
+                continue
+            if self._gone.get((write.resource, write.key)) == write.uid != "":
                 continue
             expectation = _Expectation(write, now + EXPECTATION_TIMEOUT_SECONDS)
             self._open.setdefault(cause, []).append(expectation)

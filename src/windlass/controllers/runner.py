@@ -259,15 +259,16 @@ class ReconcilerRunner:
             if effects.requeue_after is not None:
                 self.queue.add_after(key, effects.requeue_after)
             return
-        outcome = await self._executor.perform(effects)
+        with self.expectations.writing():
+            outcome = await self._executor.perform(effects)
+            now = self._context.clock.monotonic()
+            self.expectations.expect(key, outcome.written, now)
         for event in outcome.events:
             self._emit(event)
         if self._notes_failures is not None:
             self._notes_failures.note_failures(key, outcome.failures)
         self._writes.inc(len(outcome.written))
-        now = self._context.clock.monotonic()
         self._reconcile_seconds.observe(now - started)
-        self.expectations.expect(key, outcome.written, now)
         if self._reconciler.pause_seconds > 0:
             self._wrote_at[key] = now
         self._finish(key, effects, outcome)
