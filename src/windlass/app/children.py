@@ -114,6 +114,7 @@ async def _control(options: ChildOptions) -> None:
     """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
     from windlass.controllers import manager
+    from windlass.controllers.aigc.platform import OwnMachine
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
     from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
@@ -147,7 +148,7 @@ async def _control(options: ChildOptions) -> None:
         embedded=True,
         informers=informers,
         registry=registry,
-        outputs=str(options.state.path / "outputs"),
+        machine=OwnMachine(str(options.state.socket), str(options.state.path / "outputs")),
     )
     controllers.set_workers(_WORKERS)
     scheduler.metrics.leader.set(1)  # the only instance

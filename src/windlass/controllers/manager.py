@@ -17,6 +17,7 @@ from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
+from windlass.controllers.aigc.platform import OwnMachine
 from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import BATCH_ATTEMPTS, VOLCANO_ATTEMPTS
@@ -73,7 +74,7 @@ class ControllerManager:
         workers: int = 4,
         exporter: Exporter | None = None,
         job_kinds: Collection[str] = (AUTO,),
-        outputs: str = "",
+        machine: OwnMachine | None = None,
     ) -> None:
         """``other_schedulers``: schedulers that still run.
 
@@ -81,7 +82,7 @@ class ControllerManager:
         ``workers``: number of workers per controller.
         ``exporter``: receives spans of jobs.
         ``job_kinds``: setting ``controllers.jobKinds``, which matters in a cluster only.
-        ``outputs``: folder for outputs of generation jobs that name none, in single-node mode.
+        ``machine``: the machine of single-node mode.
         """
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
@@ -94,7 +95,7 @@ class ControllerManager:
             return ReconcilerRunner(reconciler, context, workers=self._workers)
 
         found = _reconcilers(
-            client, self.informers, clock, rng, embedded, other_schedulers, exporter, metrics, outputs
+            client, self.informers, clock, rng, embedded, other_schedulers, exporter, metrics, machine
         )
         self.runners = {reconciler.name: start(reconciler) for reconciler in found}
         self.job_kinds: JobKindOperation | None = None
@@ -147,7 +148,7 @@ def _reconcilers(
     other_schedulers: Collection[OtherScheduler],
     exporter: Exporter | None,
     metrics: ControllerMetrics,
-    outputs: str = "",
+    machine: OwnMachine | None = None,
 ) -> list[Reconciler]:
     kinds = [scheduler.kind for scheduler in other_schedulers]
     by_owner = owner_schedulers(embedded=embedded, beside=kinds)
@@ -172,7 +173,7 @@ def _reconcilers(
             NormalisingController(client, informers, clock),
         ]
     if embedded:
-        context = FamilyContext(client, informers, clock, placed_by, embedded=True, outputs=outputs)
+        context = FamilyContext(client, informers, clock, placed_by, embedded=True, machine=machine)
         reconcilers += [
             *(reconciler for family in FAMILIES for reconciler in family.reconcilers(context)),
             *apps_controllers(informers, clock, rng),

@@ -72,13 +72,13 @@ def test_phases_follow_the_pods_and_figures_the_driver():
     assert world.status["gpus"] == 2
     assert world.last.requeue_after == 1.0
     world.pass_time(10)
-    world.driver.status = figures(10, finished=True)
+    world.driver.status = figures(10, finished=True, busySeconds=6.5)
     world.settle()
     world.end(DRIVER)
     world.settle()
     assert world.phase == "Succeeded"
     assert world.status["items"] == {"total": 10, "done": 10, "failed": 0, "deadLetter": 0}
-    assert world.status["gpuSeconds"] == 20
+    assert (world.status["gpuSeconds"], world.status["gpuIdleSeconds"]) == (20, 13.5)
     assert world.pods() == [DRIVER]  # workers that still ran are deleted
     conditions = {one["type"]: one["status"] for one in world.status["conditions"]}
     assert (conditions["Completed"], conditions["Failed"]) == ("True", "False")

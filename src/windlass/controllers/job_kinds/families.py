@@ -29,7 +29,7 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.controllers.aigc.controller import AigcJobController
-from windlass.controllers.aigc.platform import driver_of, platform_of
+from windlass.controllers.aigc.platform import OwnMachine, driver_of, platform_of
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import (
     AIGC_ATTEMPTS,
@@ -60,7 +60,7 @@ class FamilyContext:
 
     ``scheduler``: default scheduler of pods.
     ``embedded``: single-node mode, in which controllers do not reach the network of pods.
-    ``outputs``: folder of this machine for outputs of generation jobs that name none; empty in a cluster.
+    ``machine``: the machine of single-node mode; ``None`` in a cluster.
     """
 
     client: Client
@@ -68,7 +68,7 @@ class FamilyContext:
     clock: Clock
     scheduler: str
     embedded: bool = False
-    outputs: str = ""
+    machine: OwnMachine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ AIGC = KindFamily(
             context.informers,
             context.clock,
             context.scheduler,
-            driver_of(context.client, context.embedded),
-            platform_of(context.embedded, context.outputs),
+            driver_of(context.machine),
+            platform_of(context.machine),
         ),
         AttemptController(AIGC_ATTEMPTS, context.informers, context.clock),
     ],

@@ -38,6 +38,7 @@ def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict
         "groupCount": len(ledger.queues.groups),
         "workers": ledger.active_workers(now),
         "latency": {},
+        "busySeconds": round(ledger.latencies.sum, 3),
         "finished": written,
     }
     for name, part in (("p50", 0.5), ("p95", 0.95)):

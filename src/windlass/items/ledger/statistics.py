@@ -14,11 +14,12 @@ RATE_SECONDS = 30.0
 
 
 class Latencies:
-    """Histogram of seconds with buckets of equal ratio."""
+    """Histogram of seconds with buckets of equal ratio, and their sum."""
 
     def __init__(self) -> None:
         self._counts = [0] * (10 * _STEPS)
         self._total = 0
+        self.sum = 0.0
 
     def add(self, seconds: float) -> None:
         bucket = 0
@@ -26,6 +27,7 @@ class Latencies:
             bucket = min(int(math.log10(seconds / _LOWEST) * _STEPS) + 1, len(self._counts) - 1)
         self._counts[bucket] += 1
         self._total += 1
+        self.sum += seconds
 
     def quantile(self, part: float) -> float | None:
         """Return a quantile; ``None`` without values."""

@@ -23,6 +23,7 @@ BATCH_KEY = "batch.json"
 TOKEN_KEY = "token"
 OUTPUTS_FOLDER = "/var/lib/windlass/outputs"
 _INPUT_FOLDER = "/var/lib/windlass/input"
+_FILE_ENDINGS = (".jsonl", ".csv", ".json", ".ndjson")
 _SCHEDULER = "windlass"
 _NOT_SIMULATED = {
     "nodeAffinity": {
@@ -181,7 +182,7 @@ def _driver_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
         *_environment(job, platform, attempt),
         {"name": "WINDLASS_BATCH_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "WINDLASS_BATCH_LISTEN", "value": f"$(WINDLASS_BATCH_POD_IP):{job.port}"},
-        *([{"name": "WINDLASS_BATCH_RETRY_DEAD", "value": "true"}] if job.retry else ()),
+        *([{"name": "WINDLASS_BATCH_RETRY_DEAD", "value": "true"}] if job.retry or attempt > 1 else ()),
     ]
     container["ports"] = [{"name": "batch", "containerPort": job.port}]
     body: dict[str, Any] = {"containers": [container]}
@@ -272,7 +273,8 @@ def _folders(job: AigcJob, platform: BatchPlatform) -> list[tuple[str, str, dict
 
 
 def _is_folder(path: str) -> bool:
-    return not posixpath.splitext(path)[1]
+    """Return whether outputs at this path are files in a folder, as the driver reads it."""
+    return path.endswith("/") or posixpath.splitext(path)[1] not in _FILE_ENDINGS
 
 
 def _node_folder(path: str) -> tuple[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from windlass.jobs.decision import LifecycleState, RestartCounts
 from windlass.jobs.definition import Json
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.members import LossCause, RolePod
-from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.kits.timestamps import parse_rfc3339, rfc3339, rfc3339_micro
 
 PENDING, QUEUED, PREPROCESSING, WAITING, RUNNING = (
     "Pending",
@@ -74,7 +74,6 @@ def read_state(obj: Json) -> LifecycleState:
         started=_seconds(status.get("startTime")),
         completed=_seconds(status.get("completionTime")),
         cause=str(record.get("cause") or ""),
-        message=str(status.get("message") or ""),
         restarts=RestartCounts(
             {cause: int(counts[cause]) for cause in LossCause if counts.get(cause)},
             frozenset(map(str, record.get("counted") or ())),
@@ -128,13 +127,13 @@ def render(
     }
     for field, seconds in (("startTime", after.started), ("completionTime", after.completed)):
         _put(status, field, rfc3339(seconds) if seconds else None)
-    if after.message or "message" in status:
-        _put(status, "message", after.message or None)
     if job.retry:
         status["retried"] = job.retry
     _take_batch(status, seen.batch, active)
-    _take_gpu_time(status, old, held, seen.now)
-    status["conditions"] = _conditions(job, old.get("conditions") or [], after, status, seen)
+    _take_gpu_time(job, status, old, held, seen)
+    if before.phase not in FINAL:  # the words for the end are written once
+        _put(status, "message", _message(after, status) or None)
+        status["conditions"] = _conditions(job, old.get("conditions") or [], after, status, seen)
     return status
 
 
@@ -168,20 +167,29 @@ def _lost_by_preemption(pods: Sequence[RolePod]) -> bool:
     return bool(lost) and all(pod.disrupted for pod in lost)
 
 
+def _message(state: LifecycleState, status: Json) -> str:
+    """Return why the job failed, or why its last attempt did."""
+    failure = status.get("failure") or {}
+    words = f"{failure.get('reason')}: {failure.get('message')}" if failure else ""
+    if state.phase is JobPhase.FAILED:
+        return f"{words} ({state.message})" if words and state.message else words or state.message
+    return words if state.phase is JobPhase.RESTARTING else ""
+
+
 # Figures of the driver.
 
 
 def _take_batch(status: dict[str, Any], batch: Json | None, active: bool) -> None:
     """Take the figures of the driver over; keep the last ones while it does not answer."""
-    if batch is not None:
-        items = dict(batch.get("items") or {})
+    if batch is not None and not (batch.get("phase") == "Admitting" and status.get("items")):
+        items = dict(batch.get("items") or status.get("items") or {})
         for field in ("perSecond", "etaSeconds"):
             if items.get(field) is None:
                 items.pop(field, None)
         status["items"] = items
         groups = list(batch.get("groups") or ())
         _put(status, "groups", groups[:MAX_GROUPS] or None)
-        for field in ("quality", "latency"):
+        for field in ("quality", "latency", "failure"):
             found = batch.get(field)
             _put(status, field, dict(found) if found else None)
     if not active and isinstance(status.get("items"), Mapping):
@@ -189,13 +197,20 @@ def _take_batch(status: dict[str, Any], batch: Json | None, active: bool) -> Non
         status["items"] = {name: value for name, value in status["items"].items() if name not in rest}
 
 
-def _take_gpu_time(status: dict[str, Any], old: Json, held: int, now: float) -> None:
-    """Add the GPU seconds since the last status. They are allocated, used or not."""
+def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, seen: Observation) -> None:
+    """Add the allocated GPU seconds since the last status, and tell how many of them worked on items."""
     before, since = int(old.get("gpus") or 0), _seconds(old.get("observedTime"))
-    if before and since and now > since:
-        status["gpuSeconds"] = round(float(old.get("gpuSeconds") or 0) + before * (now - since), 1)
+    if before and since and seen.now > since:
+        total = float(old.get("gpuSeconds") or 0) + before * (seen.now - since)
+        status["gpuSeconds"] = round(total, 3)
     if before or held:
-        status["observedTime"] = rfc3339(now)
+        status["observedTime"] = rfc3339_micro(seen.now)
+    if not status.get("gpuSeconds"):
+        return
+    if seen.batch is not None and seen.batch.get("busySeconds") is not None:
+        status["gpuBusySeconds"] = round(float(seen.batch["busySeconds"]) * job.gpus, 3)
+    used = float(status.get("gpuBusySeconds") or 0)
+    status["gpuIdleSeconds"] = round(max(0.0, status["gpuSeconds"] - used), 3)
 
 
 # Conditions.
@@ -223,12 +238,16 @@ def _conditions(
     items = status.get("items") or {}
     done = f"{items.get('done', 0)} of {items.get('total', 0)} items are done"
     moving = status["phase"] == RUNNING
-    wanted.append(("Progressing", moving, str(status["phase"]), "" if final else state.message))
+    wanted.append(
+        ("Progressing", moving, str(status["phase"]), "" if final else str(status.get("message") or ""))
+    )
     if final:
         succeeded = state.phase is JobPhase.SUCCEEDED
         wanted.append(("Completed", succeeded, str(state.phase), done))
         reason = "Succeeded" if succeeded else state.cause or "Failed"
-        wanted.append(("Failed", not succeeded, reason, done if succeeded else state.message or done))
+        wanted.append(
+            ("Failed", not succeeded, reason, done if succeeded else str(status.get("message") or done))
+        )
     conditions = [dict(one) for one in present if final or one.get("type") not in ("Completed", "Failed")]
     for kind, holds, reason, message in wanted:
         conditions = _with(conditions, kind, "True" if holds else "False", reason, message, seen.now)
