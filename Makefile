@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bounds bench bench-jobs bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
+.PHONY: help demo test check bounds bench bench-jobs bench-generation bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,9 @@ bench-peers: $(STAMP)  ## Windlass, Volcano, KAI, Kueue and coscheduling on a re
 bench-jobs: $(STAMP)  ## jobs from submission to completion, notice to SIGTERM, resizing; torchrun told and alone
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.elastic
+
+bench-generation: $(STAMP)  ## items of batch generation: rate, CPU of the driver, size of the ledger, ramp of 96 workers
+	@$(BIN)/python -m benchmarks.generation
 
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table

@@ -79,7 +79,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 class RowWriter:
-    """Writes an output file beside its place, and gives it the name at the end."""
+    """Writes an output file under a temporary name, and gives it its own at the end."""
 
     def __init__(self, path: Path, format: str) -> None:
         self._path = path

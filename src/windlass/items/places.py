@@ -1,4 +1,4 @@
-"""Places of a batch: its outputs, and the folder with its state beside them."""
+"""Places of a batch: its outputs, and the folder with its state next to them."""
 
 from __future__ import annotations
 

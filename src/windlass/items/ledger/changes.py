@@ -81,7 +81,7 @@ class Lease:
 
 @dataclass(slots=True)
 class Effects:
-    """What is to be stored after one call."""
+    """Changes to store after one call."""
 
     items: list[ItemChange] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)

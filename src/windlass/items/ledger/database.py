@@ -1,4 +1,4 @@
-"""Storage of the ledger: one SQLite file for each batch, beside its outputs."""
+"""Storage of the ledger: one SQLite file for each batch, next to its outputs."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.items.runtimes.http_json import JsonClient
 from windlass.items.spec import DRIVER, DRIVER_FILE, TOKEN
+from windlass.items.worker.wire import DriverConnection
 from windlass.kits.clock import SystemClock
 
 REQUEST_SECONDS = 60.0
@@ -31,7 +31,7 @@ class DriverLink:
         self._environment = environment
         token = environment.get(TOKEN, "")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client: JsonClient | None = None
+        self._client: DriverConnection | None = None
         self._clock = SystemClock()
 
     def url(self) -> str:
@@ -58,14 +58,14 @@ class DriverLink:
 
         ``stopped``: give up as soon as it returns true.
         """
-        body = {"worker": self.worker, "instance": self.instance, **body}
+        data = json.dumps({"worker": self.worker, "instance": self.instance, **body}).encode()
         deadline = self._clock.monotonic() + patience
         delay = 0.05
         while True:
             try:
                 if self._client is None:
-                    self._client = JsonClient(self.url(), self._headers, REQUEST_SECONDS)
-                status, _, answer = self._client.request("POST", path, body)
+                    self._client = DriverConnection(self.url(), self._headers, REQUEST_SECONDS)
+                status, answer = self._client.post(path, data)
                 if status == 200:
                     return json.loads(answer)
                 text = answer[:300].decode(errors="replace")
