@@ -28,7 +28,7 @@ def html_of(view: JobView) -> str:
         rows += [("nodes", ", ".join(job.nodes))] if job.nodes else []
     if problem := view.problem:
         rows.append(("error", problem))
-    elif job is not None and (reason := brief(job)):
+    elif job is not None and (reason := brief(job)) not in ("", ", ".join(job.nodes)):
         rows.append(("reason", reason))
     color = _COLORS.get(state, _WAITING)
     lines = "".join(

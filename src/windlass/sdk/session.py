@@ -67,7 +67,7 @@ class Session:
     """Held while a job is created: its client serves one thread at a time."""
     _thread: threading.Thread | None = None
     _checked: dict[str, float] = field(default_factory=dict)
-    """When a job of this shape was last checked, in seconds."""
+    """Shape of a job → time of its last check, in seconds."""
     cleaned: bool = False
     """True once the files of old calls were removed."""
 
