@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import click
 
 from windlass.api.errors import WindlassError
+from windlass.api.resources import Resource
 from windlass.cli import terminal
 from windlass.cli.manifests.read import Document
 from windlass.cli.options import output_flag
@@ -36,8 +38,14 @@ def command(source: str, target: str, output: str | None) -> int:
 
     form = check_format(output or "", FORMATS)
     converted, lost = [], []
-    for document in read([source]):
-        obj, missing = _convert(document, target)
+    documents = read([source])
+    runtimes = {
+        str((one.obj.get("metadata") or {}).get("name")): one.obj
+        for one in documents
+        if str(one.obj.get("kind")) in ("TrainingRuntime", "ClusterTrainingRuntime")
+    }
+    for document in documents:
+        obj, missing = _convert(document, target, runtimes)
         converted.append(obj)
         lost += [{"object": document.title, "lost": text} for text in missing]
     if form == "json":
@@ -50,7 +58,7 @@ def command(source: str, target: str, output: str | None) -> int:
     return 0
 
 
-def _convert(document: Document, target: str) -> tuple[dict[str, Any], list[str]]:
+def _convert(document: Document, target: str, runtimes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the converted object and what is lost. Raises :class:`WindlassError`."""
     from windlass.cli.jobs.job_kinds import kind_of
     from windlass.cli.manifests.apply import resource_of
@@ -62,8 +70,9 @@ def _convert(document: Document, target: str) -> tuple[dict[str, Any], list[str]
     if resource is wanted or not kind_of(resource.api_version, resource.kind):
         return document.obj, []
     try:
-        job = read(resource, document.obj)
-        return write(job, target), job.lost
+        job = read(resource, document.obj, runtimes)
+        obj = write(job, target)
+        return obj, [*job.lost, *(f"{wanted.kind} is refused: {why}" for why in refusals(wanted, obj))]
     except Unconvertible as problem:
         raise WindlassError(
             "WL-CONVERT-422",
@@ -78,3 +87,15 @@ def _convert(document: Document, target: str) -> tuple[dict[str, Any], list[str]
             evidence=f"a field has another shape than it should have: {problem}",
             remedies=(f"windlass apply --dry-run=client -f {document.source}   (names the field)",),
         ) from problem
+
+
+def refusals(resource: Resource, obj: dict[str, Any]) -> list[str]:
+    """Return why the converted object would not be accepted, such as a volume that no kind checks but this."""
+    from windlass.api import defaults
+    from windlass.api.validation import validate
+
+    filled = copy.deepcopy(obj)
+    filled["metadata"].setdefault("namespace", "default")
+    filled["metadata"]["name"] = filled["metadata"].get("name") or "job"
+    defaults.apply(resource, filled)
+    return [f"{problem.field}: {problem.message}" for problem in validate(resource, filled)]

@@ -21,6 +21,8 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.jobs.convert.portable import Fields, Json, PortableJob, PortableRole
+from windlass.jobs.trainer.builtin import BUILT_IN
+from windlass.jobs.trainer.runtime import RuntimeProblem, read_template
 
 TORCH = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
@@ -42,12 +44,18 @@ class Unconvertible(ValueError):
     """The manifest cannot be converted; the text says why."""
 
 
-def read(resource: Resource, obj: Json) -> PortableJob:
-    """Return the portable form. Raises :class:`Unconvertible`."""
+def read(resource: Resource, obj: Json, runtimes: Mapping[str, Json] | None = None) -> PortableJob:
+    """Return the portable form. Raises :class:`Unconvertible`.
+
+    ``runtimes``: name → training runtime, in addition to those of Kubeflow Trainer.
+    """
     reader = _READERS.get(resource)
-    if reader is None:
+    if resource is TRAIN_JOBS:
+        job = _train_job(resource, obj, runtimes or {})
+    elif reader is None:
         raise Unconvertible(f"{resource.kind} is not a kind that can be converted")
-    job = reader(resource, obj)
+    else:
+        job = reader(resource, obj)
     if not job.roles:
         raise Unconvertible("the job has no pods")
     return job
@@ -70,6 +78,13 @@ def _metadata(obj: Json) -> Json:
     }
 
 
+def _whole(value: object) -> int:
+    """Return a number of pods. Raises ``ValueError``."""
+    if not isinstance(value, int):
+        raise ValueError(f"a number of pods is {value!r}")
+    return value
+
+
 def _kubeflow(resource: Resource, obj: Json) -> PortableJob:
     fields = FIELDS[resource]
     spec = Fields("spec", obj.get("spec"))
@@ -79,7 +94,7 @@ def _kubeflow(resource: Resource, obj: Json) -> PortableJob:
         body = next((body for key, body in replicas.items() if str(key).lower() == name.lower()), None)
         if body is None:
             continue
-        count = 1 if body.get("replicas") is None else int(body["replicas"])
+        count = 1 if body.get("replicas") is None else _whole(body["replicas"])
         template = copy.deepcopy(body.get("template") or {})
         roles.append(PortableRole(name.lower(), count, template, body.get("restartPolicy") or fields.restart))
     job = PortableJob(roles=roles, provided=PROVIDED.get(resource, TORCH), **_metadata(obj))
@@ -125,7 +140,7 @@ def _volcano(resource: Resource, obj: Json) -> PortableJob:
         task = Fields(f"spec.tasks[{number}]", body)
         name = str(task.take("name") or f"default{number}")
         count = task.take("replicas", 1)
-        role = PortableRole(name, int(count), task.take("template", {}), minimum=task.take("minAvailable"))
+        role = PortableRole(name, _whole(count), task.take("template", {}), minimum=task.take("minAvailable"))
         role.restart = role.pod.pop("restartPolicy", "OnFailure")
         roles.append(role)
         for policy in task.take("policies", []):
@@ -179,32 +194,42 @@ def _job_set(resource: Resource, obj: Json) -> PortableJob:
     spec = Fields("spec", obj.get("spec"))
     roles = []
     backoffs: set[int] = set()
+    several: list[tuple[str, str]] = []
     rest: list[Fields] = []
     for number, body in enumerate(spec.take("replicatedJobs", [])):
         path = f"spec.replicatedJobs[{number}]"
         outer = Fields(path, body)
-        name, count = outer.take("name", "job"), int(outer.take("replicas", 1))
+        name, count = outer.take("name", "job"), _whole(outer.take("replicas", 1))
+        if outer.take("groupName", "default") != "default":
+            rest.append(Fields(path, {"groupName": body["groupName"]}))
         inner = Fields(f"{path}.template.spec", (outer.take("template", {}).get("spec")) or {})
-        pods = inner.take("parallelism", 1)
+        pods = _whole(inner.take("parallelism", 1))
         inner.take("completions")
         inner.take("completionMode")
         backoff = inner.take("backoffLimit")
         if backoff is not None:
             backoffs.add(int(backoff))
         template = inner.take("template", {})
-        role = PortableRole(str(name), count * int(pods), template)
+        if count > 1 and pods > 1:
+            several.append((path, f"its {count} Jobs become one role of {count * pods} pods"))
+        role = PortableRole(str(name), count * pods, template)
         role.restart = role.pod.pop("restartPolicy", "Never")
         roles.append(role)
         rest += [inner, outer]
     provided = frozenset({"JOB_COMPLETION_INDEX"})
     job = PortableJob(roles=roles, provided=provided, **_metadata(obj))
+    for path, why in several:
+        job.lose(f"{path}.replicas", why)
     success = spec.take("successPolicy", {})
     targets = success.get("targetReplicatedJobs") or []
     if len(targets) == 1 and len(roles) > 1:
         job.leader = targets[0]
     failure = Fields("spec.failurePolicy", spec.take("failurePolicy"))
     job.restarts = int(failure.take("maxRestarts", 0))
+    failure.take("restartStrategy")
     spec.take("network")
+    if (order := spec.take("startupPolicy", {})).get("startupPolicyOrder", "AnyOrder") != "AnyOrder":
+        job.lose("spec.startupPolicy", f"{order['startupPolicyOrder']}: all pods start together")
     job.backoff = max(backoffs) if backoffs else None
     job.ttl = spec.take("ttlSecondsAfterFinished")
     job.deadline = spec.take("activeDeadlineSeconds")
@@ -216,7 +241,7 @@ def _job_set(resource: Resource, obj: Json) -> PortableJob:
 
 def _batch(resource: Resource, obj: Json) -> PortableJob:
     spec = Fields("spec", obj.get("spec"))
-    pods = int(spec.take("parallelism", 1))
+    pods = _whole(spec.take("parallelism", 1))
     done = spec.take("completions", pods)
     role = PortableRole("main", pods, spec.take("template", {}))
     role.restart = role.pod.pop("restartPolicy", "Never")
@@ -234,37 +259,51 @@ def _batch(resource: Resource, obj: Json) -> PortableJob:
     return job
 
 
-def _train_job(resource: Resource, obj: Json) -> PortableJob:
+def _train_job(resource: Resource, obj: Json, runtimes: Mapping[str, Json]) -> PortableJob:
     spec = Fields("spec", obj.get("spec"))
-    runtime = (spec.take("runtimeRef", {})).get("name")
-    if runtime != "torch-distributed":
+    name = (spec.take("runtimeRef", {})).get("name")
+    runtime = runtimes.get(str(name)) or BUILT_IN.get(str(name))
+    if runtime is None:
+        known = ", ".join(BUILT_IN)
         raise Unconvertible(
-            f"the pods of runtime {runtime} are not in the manifest; only torch-distributed is known"
+            f"the pods of runtime {name} are neither in the manifest nor known: add the runtime to the file, "
+            f"or use one of {known}"
         )
+    try:
+        found = read_template(
+            {"metadata": {"name": "", **(obj.get("metadata") or {})}, "spec": obj["spec"]}, runtime
+        )
+    except RuntimeProblem as problem:
+        raise Unconvertible(str(problem)) from problem
+    policy = next((kind for kind in _FRAMEWORKS if kind in found.policy), "")
+    if policy == "mpi":
+        raise Unconvertible(
+            f"runtime {name} starts its ranks by mpirun, from a launcher with keys and a list of hosts"
+        )
+    job = _job_set(JOB_SETS, {"metadata": obj.get("metadata"), "spec": found.spec})
+    job.provided = _FRAMEWORKS[policy] if policy else job.provided
     trainer = Fields("spec.trainer", spec.take("trainer"))
-    container: Json = {"name": "node", "image": trainer.take("image", "")}
-    for field in ("command", "args", "env"):
-        if value := trainer.take(field):
-            container[field] = value
-    if resources := trainer.take("resourcesPerNode"):
-        container["resources"] = resources
-    template: Json = {"spec": {"containers": [container]}}
-    for override in spec.take("podTemplateOverrides", []):
-        for key, value in (override.get("spec") or {}).items():
-            if key == "containers":
-                for other in value:
-                    container |= {name: found for name, found in other.items() if name != "name"}
-            else:
-                template["spec"][key] = value
-    role = PortableRole("node", int(trainer.take("numNodes", 1)), template)
-    job = PortableJob(roles=[role], provided=TORCH - {"MASTER_ADDR", "RANK", "WORLD_SIZE"}, **_metadata(obj))
+    for field in ("image", "command", "args", "env", "resourcesPerNode", "numNodes"):
+        trainer.take(field)
     if trainer.take("numProcPerNode"):
         job.lose("spec.trainer.numProcPerNode", "give --nproc-per-node to torchrun")
+    for field in ("podTemplateOverrides", "runtimePatches", "initializer"):
+        spec.take(field)
     job.deadline = spec.take("activeDeadlineSeconds")
+    job.ttl = spec.take("ttlSecondsAfterFinished", job.ttl)
     job.suspend = bool(spec.take("suspend", False))
     trainer.leave(job)
     spec.leave(job)
     return job
+
+
+_FRAMEWORKS: Mapping[str, frozenset[str]] = {
+    "torch": TORCH - {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"},
+    "jax": PROVIDED[JAX_JOBS],
+    "xgboost": frozenset({"DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"}),
+    "mpi": frozenset(),
+}
+"""Framework of a runtime → variables that it sets."""
 
 
 _READERS: Mapping[Resource, Callable[[Resource, Json], PortableJob]] = {
@@ -273,12 +312,18 @@ _READERS: Mapping[Resource, Callable[[Resource, Json], PortableJob]] = {
     VOLCANO_JOBS_V1BETA1: _volcano,
     JOB_SETS: _job_set,
     BATCH_JOBS: _batch,
-    TRAIN_JOBS: _train_job,
 }
+
+
+def is_readable(resource: Resource) -> bool:
+    return resource in _READERS or resource is TRAIN_JOBS
 
 
 def readable() -> list[str]:
     """Return the kinds that can be converted."""
     return sorted(
-        {resource.kind if resource is not BATCH_JOBS else "Job (batch/v1)" for resource in _READERS}
+        {
+            resource.kind if resource is not BATCH_JOBS else "Job (batch/v1)"
+            for resource in (*_READERS, TRAIN_JOBS)
+        }
     )

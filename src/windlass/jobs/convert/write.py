@@ -109,6 +109,8 @@ def _pytorch(job: PortableJob) -> Json:
         "priorityClass": job.priority_class or None,
         "minAvailable": job.min_available,
     }
+    if workers is not None and not job.leader:
+        job.lose("success", "the job succeeds with its master; the other pods are not waited for")
     limit = job.backoff if job.backoff is not None else (job.restarts or None)
     if job.restarts:
         job.lose("restarts of the whole job", f"failed pods are restarted alone, {limit} times at most")
@@ -157,6 +159,8 @@ def _volcano(job: PortableJob) -> Json:
         job.lose("suspend", "the job starts at once")
     if job.backoff is not None and any(role.restart in ("OnFailure", "Always") for role in roles):
         job.lose("backoffLimit", f"pods are restarted more often than {job.backoff} times, too")
+    elif job.backoff:
+        job.lose("backoffLimit", f"{job.backoff}: a failed pod is not replaced")
     failed = {"event": "PodFailed", "action": "RestartJob" if job.restarts else "TerminateJob"}
     minimum = sum(role.replicas if role.minimum is None else role.minimum for role in roles)
     spec = {
@@ -178,6 +182,8 @@ def _job_set(job: PortableJob) -> Json:
     if _meets(job):
         merged = _merged(job)
         if merged is not None:
+            if job.leader:
+                job.lose("success", f"all pods have to succeed instead of those of role {job.leader}")
             roles = [merged]
             job.leader = ""
             given |= _add_torch(job, merged)
@@ -197,10 +203,10 @@ def _job_set(job: PortableJob) -> Json:
             "parallelism": role.replicas,
             "completions": role.replicas,
             "completionMode": "Indexed",
-            "backoffLimit": job.backoff or 0,
+            "backoffLimit": _replacements(job, role),
             "template": role.template,
         }
-        replicated.append({"name": role.name, "replicas": 1, "template": {"spec": body}})
+        replicated.append({"name": role.name, "replicas": 1, "template": {"spec": _set(body)}})
     if job.min_available is not None and job.min_available < job.pods:
         job.lose("minAvailable", f"all {job.pods} pods start together")
     spec = {
@@ -212,6 +218,14 @@ def _job_set(job: PortableJob) -> Json:
         "suspend": job.suspend or None,
     }
     return _set(spec)
+
+
+def _replacements(job: PortableJob, role: PortableRole) -> int | None:
+    """Return the back-off limit of a Job. Without one, pods that restart have Kubernetes' default."""
+    if job.backoff is None and role.pod["restartPolicy"] == "OnFailure":
+        job.lose(f"role {role.name}", "restartPolicy OnFailure: it fails after 6 restarts")
+        return None
+    return job.backoff or 0
 
 
 def _merged(job: PortableJob) -> PortableRole | None:
@@ -275,14 +289,7 @@ def _train_job(job: PortableJob) -> Json:
         overridden.setdefault("priorityClassName", job.priority_class)
     if mounts := main.get("volumeMounts"):
         overridden["containers"] = [{"name": "node", "volumeMounts": mounts}]
-    for key in sorted(pod.keys() - _OVERRIDABLE - {"containers", "restartPolicy"}):
-        job.lose(f"pod {key}", "it comes from the runtime")
-    for key in sorted(
-        main.keys() - {"name", "image", "command", "args", "env", "resources", "volumeMounts", "ports"}
-    ):
-        job.lose(f"container {key}", "it comes from the runtime")
-    for container in (pod.get("containers") or [])[1:]:
-        job.lose(f"container {container.get('name')}", "the runtime has one container")
+    _lose_parts(job, merged)
     for what, value in (("backoffLimit", job.backoff), ("restarts of the whole job", job.restarts)):
         if value:
             job.lose(what, f"{value}: the runtime decides about restarts")
@@ -300,6 +307,26 @@ def _train_job(job: PortableJob) -> Json:
             "suspend": job.suspend or None,
         }
     )
+
+
+def _lose_parts(job: PortableJob, role: PortableRole) -> None:
+    """Report what of the pods comes from the runtime of a TrainJob."""
+    main, pod = _main(role), role.pod
+    if role.restart != "OnFailure":
+        job.lose(f"restartPolicy {role.restart}", "the runtime has OnFailure")
+    if job.leader and len(job.roles) > 1:
+        job.lose("success", f"all pods have to succeed instead of those of role {job.leader}")
+    for key in ("labels", "annotations"):
+        if (role.template.get("metadata") or {}).get(key):
+            job.lose(f"pod metadata.{key}", "they come from the runtime")
+    for key in sorted(pod.keys() - _OVERRIDABLE - {"containers", "restartPolicy"}):
+        job.lose(f"pod {key}", "it comes from the runtime")
+    for key in sorted(
+        main.keys() - {"name", "image", "command", "args", "env", "resources", "volumeMounts", "ports"}
+    ):
+        job.lose(f"container {key}", "it comes from the runtime")
+    for container in (pod.get("containers") or [])[1:]:
+        job.lose(f"container {container.get('name')}", "the runtime has one container")
 
 
 def _set(fields: Mapping[str, Any]) -> Json:
