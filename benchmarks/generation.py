@@ -162,7 +162,7 @@ def ramp() -> Json:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--rows", type=int, default=ROWS)
     add_output(parser)

@@ -66,7 +66,8 @@ def _from_path(path: Path, format: str) -> Iterator[Row]:
     if not is_folder:
         return _file(path, format)
     endings = _ENDINGS[format]
-    files = [one for one in sorted(path.iterdir()) if one.name.removesuffix(".gz").endswith(endings)]
+    names = (one for one in sorted(path.iterdir()) if not one.name.startswith("."))
+    files = [one for one in names if one.name.removesuffix(".gz").endswith(endings)]
     if not files:
         raise InputError(f"{path} has no file that ends with {' or '.join(endings)}")
     return _files(files, format)

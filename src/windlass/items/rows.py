@@ -65,7 +65,8 @@ def read_jsonl(lines: Iterable[bytes]) -> Iterator[Row]:
             yield Row(number, values)
         else:
             yield Row(
-                number, error=f"line {number} is not a JSON object: {line[:40].decode(errors='replace')}"
+                number,
+                error=f"line {number} is not a JSON object: {line[:40].decode(errors='replace').strip()}",
             )
 
 

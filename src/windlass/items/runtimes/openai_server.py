@@ -78,12 +78,15 @@ class OpenAIRuntime:
         self.limit = RequestLimit(runtime.concurrency)
         self._threads = ThreadPoolExecutor(runtime.concurrency, "request")
         self._local = threading.local()
+        self._clients: list[JsonClient] = []
 
     def setup(self) -> None:
         return
 
     def teardown(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for client in self._clients:
+            client.close()
 
     def process(self, batch: WorkBatch) -> Iterator[Outcome]:
         running: set[Future[Outcome]] = set()
@@ -106,6 +109,7 @@ class OpenAIRuntime:
         if client is None:
             timeout = self._context.batch.items.timeout_seconds or REQUEST_SECONDS
             client = self._local.client = JsonClient(self._url, self._headers, timeout)
+            self._clients.append(client)
         return client
 
     def _one(self, item: WorkItem, model: str) -> Outcome:

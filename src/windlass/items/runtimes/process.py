@@ -58,10 +58,7 @@ class ProcessRuntime:
         if process is None:
             return
         _close(process)
-        try:
-            process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            _kill(process)
+        _reap(process, END_SECONDS)
 
     def process(self, batch: WorkBatch) -> Iterator[Outcome]:
         waiting: deque[WorkItem] = deque()
@@ -71,6 +68,7 @@ class ProcessRuntime:
         except WorkerStopped:
             if self._process is not None:
                 _kill(self._process)
+                _reap(self._process)
                 self._process = None
             raise
 
@@ -115,7 +113,7 @@ class ProcessRuntime:
         closed = process.stdin is None or process.stdin.closed
         if late:
             _kill(process)
-        code = process.wait()
+        code = _reap(process)
         if closed and self._streams is None:
             self._streams = self._context.monotonic() - self._first_answer > BURST_SECONDS
         self._first_answer = 0.0
@@ -148,10 +146,7 @@ class ProcessRuntime:
         if self._process is not None and not self._open_input():
             now = self._context.monotonic()
             process, self._process = self._process, None
-            try:
-                process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                _kill(process)
+            _reap(process, END_SECONDS)
             if self._streams is None:
                 self._streams = now - self._first_answer > BURST_SECONDS
             self._first_answer = 0.0
@@ -244,6 +239,20 @@ def _outcome(item: WorkItem, line: bytes, seconds: float) -> Outcome:
         return Outcome(item.number, None, seconds, "program", "ProgramError", str(answer["error"])[:500])
     answer.pop("error", None)
     return Outcome(item.number, {"id": expected, **answer}, seconds)
+
+
+def _reap(process: subprocess.Popen[bytes], seconds: float | None = None) -> int:
+    """Wait for the end of a command, which is killed after ``seconds``, and close its pipes."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        code = process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+    return code
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
