@@ -16,7 +16,7 @@ from vcjob_cluster import job
 from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource
 from windlass.client.errors import UNREACHABLE, Unreachable
-from windlass.client.informers import Informer
+from windlass.client.informers import Informer, Route
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import NOTHING, Create, Delete, Effects, EmitEvent, Patch, Update, reference
 from windlass.controllers.expectations import Expectations, RecordIndex, Written, identity
@@ -577,3 +577,32 @@ async def test_an_index_follows_records_that_stay_move_and_leave() -> None:
     assert shown() == {"x": {"b": "1"}, "z": {"a": "3"}}
     api.remove(CONFIG_MAPS, "default/b")
     assert shown() == {"z": {"a": "3"}}
+
+
+async def test_a_routed_handler_is_told_of_its_records_only() -> None:
+    api = FakeApi()
+    maps: Informer[Json] = api.informer(CONFIG_MAPS)
+    told: list[tuple[str, str, str]] = []
+    value = lambda one: one.get("data", {}).get("kind", "")  # noqa: E731
+
+    def listen(name: str, *values: str) -> None:
+        maps.add_handler(
+            lambda one: told.append((name, "add", value(one))),
+            lambda old, new: told.append((name, value(old), value(new))),
+            lambda one: told.append((name, "delete", value(one))),
+            route=Route(value, frozenset(values)),
+        )
+
+    listen("x", "x")
+    listen("x or y", "x", "y")
+    api.put(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"kind": "z"}})
+    assert told == []
+    api.change(CONFIG_MAPS, "default/a", data={"kind": "x"})
+    assert told == [("x", "z", "x"), ("x or y", "z", "x")]
+    told.clear()
+    api.change(CONFIG_MAPS, "default/a", data={"kind": "y"})
+    assert sorted(told) == [("x", "x", "y"), ("x or y", "x", "y")], "each handler is told once"
+    told.clear()
+    listen("late", "y")
+    api.remove(CONFIG_MAPS, "default/a")
+    assert told == [("late", "add", "y"), ("x or y", "delete", "y"), ("late", "delete", "y")]

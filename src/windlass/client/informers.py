@@ -81,6 +81,18 @@ class _Handler(Generic[T]):
             self.on_update(old, new)
 
 
+@dataclass(frozen=True, slots=True)
+class Route(Generic[T]):
+    """Records for which a handler is called: ``value(record)`` is one of ``values``.
+
+    Of an update, the value of the old or of the new record counts. With many handlers
+    for few records each, a route saves calling all of them for every record.
+    """
+
+    value: Callable[[T], str]
+    values: frozenset[str]
+
+
 class Informer(Generic[T]):
     """One consumer's view of a collection. Created by :meth:`SharedInformers.informer`."""
 
@@ -92,6 +104,7 @@ class Informer(Generic[T]):
         self.items: Mapping[str, T] = MappingProxyType(self._items)
         """Live view by key (``namespace/name`` or ``name``). Records must not be changed."""
         self._handlers: tuple[_Handler[T], ...] = ()
+        self._routed: dict[Callable[[T], str], dict[str, tuple[_Handler[T], ...]]] = {}
         self._synced = asyncio.Event()
 
     @property
@@ -107,17 +120,25 @@ class Informer(Generic[T]):
         on_add: Callable[[T], None] | None = None,
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
+        *,
+        route: Route[T] | None = None,
     ) -> None:
         """Register callbacks for changes, which are called synchronously.
 
         ``on_add`` is called at once for each existing object. An exception in a handler
-        ends :meth:`SharedInformers.run`.
+        ends :meth:`SharedInformers.run`. ``route``: only for some records.
         """
         handler = _Handler(on_add, on_update, on_delete)
-        self._handlers = (*self._handlers, handler)
+        if route is None:
+            self._handlers = (*self._handlers, handler)
+        else:
+            table = self._routed.setdefault(route.value, {})
+            for value in route.values:
+                table[value] = (*table.get(value, ()), handler)
         if on_add is not None:
             for item in list(self._items.values()):
-                on_add(item)
+                if route is None or route.value(item) in route.values:
+                    on_add(item)
 
     # For the stream.
 
@@ -138,13 +159,21 @@ class Informer(Generic[T]):
             return
         for handler in self._handlers:
             handler.tell(old, new)
+        for value, table in self._routed.items():
+            before = value(old) if old is not None else None
+            after = value(new) if new is not None else before
+            handlers = table.get(after, ()) if after is not None else ()
+            if before is not None and before != after:
+                handlers = tuple(dict.fromkeys((*handlers, *table.get(before, ()))))
+            for handler in handlers:
+                handler.tell(old, new)
 
     def now_synced(self) -> None:
         self._synced.set()
 
     @property
     def listened(self) -> bool:
-        return bool(self._handlers)
+        return bool(self._handlers or self._routed)
 
 
 class _Stream:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from windlass.api.resources import Resource
-from windlass.client.informers import Informer, key_of
+from windlass.client.informers import Informer, Route, key_of
 
 T = TypeVar("T")
 EXPECTATION_TIMEOUT_SECONDS = 15.0
@@ -137,12 +137,17 @@ class RecordIndex(Generic[T]):
     """Index of an informer's records. ``by(record)`` returns the index values of a record."""
 
     def __init__(
-        self, informer: Informer[T], by: Callable[[T], Iterable[str]], key: Callable[[T], str]
+        self,
+        informer: Informer[T],
+        by: Callable[[T], Iterable[str]],
+        key: Callable[[T], str],
+        route: Route[T] | None = None,
     ) -> None:
+        """``route``: the records to index; ``None``: all."""
         self._by = by
         self._key = key
         self._groups: dict[str, dict[str, T]] = {}
-        informer.add_handler(self._add, self._update, self._remove)
+        informer.add_handler(self._add, self._update, self._remove, route=route)
 
     def get(self, group: str) -> Mapping[str, T]:
         """Key → record of one group; a live view that must not be changed."""

@@ -7,7 +7,25 @@ from dataclasses import dataclass
 
 from windlass.api.resources import Resource
 from windlass.api.views import Pod
+from windlass.client.informers import Route
 from windlass.controllers.expectations import StoredObject, StoredOwner
+
+UNOWNED = ""
+
+
+def kind_of_owner(pod: Pod) -> str:
+    """Return the kind that controls a pod; :data:`UNOWNED` if none does."""
+    owner = pod.controller
+    return owner.kind if owner is not None else UNOWNED
+
+
+def pods_of(*resources: Resource, unowned: bool = False) -> Route[Pod]:
+    """Return the route of pods that kinds with the name of one of these control.
+
+    ``unowned``: and of pods without an owner, which a controller may adopt.
+    """
+    kinds = {resource.kind for resource in resources}
+    return Route(kind_of_owner, frozenset({*kinds, UNOWNED} if unowned else kinds))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from windlass.api.resources import Resource
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.event_correlator import ObjectRef
-from windlass.client.informers import Informer
+from windlass.client.informers import Informer, Route
 from windlass.client.outages import SPREAD_SECONDS
 from windlass.controllers.apply_effects import EffectExecutor, EffectOutcome, Failure
 from windlass.controllers.effects import Create, Effects, EmitEvent
@@ -58,12 +58,13 @@ class WatchedCollection:
     """Watched collection. ``keys(record)`` returns the keys to reconcile after a change.
 
     ``matters(old, new)`` returns whether an update affects them; ``None``: every update
-    does.
+    does. ``route``: records that have keys; ``None``: all may.
     """
 
     informer: Informer[Any]
     keys: Callable[[Any], Iterable[str]]
     matters: Callable[[Any, Any], bool] | None = None
+    route: Route[Any] | None = None
 
 
 class Reconciler(Protocol):
@@ -171,7 +172,7 @@ class ReconcilerRunner:
             for key in keys:
                 self.queue.add(key)
 
-        watch.informer.add_handler(changed, updated, changed)
+        watch.informer.add_handler(changed, updated, changed, route=watch.route)
 
     async def run(self) -> None:
         """Work until cancelled, beginning when every followed collection is synced."""

@@ -12,7 +12,7 @@ from kubeflow_cluster import KubeflowWorld, kubeflow_job, replica
 
 from windlass.api import annotations as names
 from windlass.api.resources import PODS, PYTORCH_JOBS
-from windlass.controllers.attempts.controller import AttemptController
+from windlass.controllers.attempts.controller import PODS_PER_SECOND, AttemptController
 from windlass.controllers.attempts.kinds import KUBEFLOW_ATTEMPTS
 from windlass.controllers.effects import Effects
 from windlass.jobs.attempt_records import read_ledger
@@ -134,7 +134,7 @@ def test_a_gang_of_many_pods_is_not_looked_at_after_every_change() -> None:
     assert one.ledger.attempts[0].started
     one.end("train-worker-7", 137)
     one.record()
-    assert one.effects.requeue_after == pytest.approx(200 / 5000)
+    assert one.effects.requeue_after == pytest.approx(200 / PODS_PER_SECOND)
     one.pass_time(1)
     one.record()
     assert one.ledger.attempts[0].ended

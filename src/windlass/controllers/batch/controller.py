@@ -16,6 +16,7 @@ from windlass.controllers.expectations import (
     StoredObject,
     decode_stored_object,
 )
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.batch.failures import BatchPod, failure_times
 from windlass.jobs.batch.gang import names_job
@@ -39,7 +40,7 @@ class BatchJobController:
         self._clock, self._rng = clock, rng
         self._jobs: Informer[StoredObject] = informers.informer(BATCH_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._pods_of = RecordIndex(self._pods, self._pod_keys, lambda pod: pod.key)
+        self._pods_of = RecordIndex(self._pods, self._pod_keys, lambda pod: pod.key, pods_of(BATCH_JOBS))
         self._read: dict[str, tuple[Pod, BatchPod]] = {}
         """Key of a pod → its record, and the pod as the decision sees it."""
         self._pods.add_handler(on_delete=self._forget)
@@ -52,7 +53,7 @@ class BatchJobController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._pods, self._pod_keys),
+            WatchedCollection(self._pods, self._pod_keys, route=pods_of(BATCH_JOBS)),
             WatchedCollection(self._workloads, _job_of_workload),
             WatchedCollection(self._groups, lambda _: ()),
         )

@@ -12,7 +12,7 @@ from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.kubeflow.reconcile import KubeflowSnapshot, reconcile_kubeflow
-from windlass.controllers.ownership import ControlledBy
+from windlass.controllers.ownership import ControlledBy, pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.kubeflow.job import KubeflowKind, read_job
 from windlass.jobs.members import RolePod, job_pods
@@ -48,7 +48,9 @@ class KubeflowController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = RecordIndex(self._pods, self._owned.pod_uids, lambda pod: pod.key)
+        self._pods_of = RecordIndex(
+            self._pods, self._owned.pod_uids, lambda pod: pod.key, pods_of(kind.resource)
+        )
         self._services_of = RecordIndex(self._services, self._owned.uids, lambda found: found.key)
         self._roles = {name.lower(): name for name in kind.fields.roles}
         self._main = dict.fromkeys(kind.fields.roles, kind.fields.container)
@@ -56,7 +58,7 @@ class KubeflowController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._pods, self._owned.pod_keys),
+            WatchedCollection(self._pods, self._owned.pod_keys, route=pods_of(self._owned.resource)),
             WatchedCollection(self._groups, self._group_keys),
             WatchedCollection(self._services, self._owned.keys),
         )

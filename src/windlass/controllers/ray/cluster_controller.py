@@ -11,7 +11,7 @@ from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_c
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
-from windlass.controllers.ownership import ControlledBy
+from windlass.controllers.ownership import ControlledBy, pods_of
 from windlass.controllers.ray.cluster_reconcile import RayClusterSnapshot, reconcile_cluster
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.members import job_pods
@@ -36,12 +36,12 @@ class RayClusterController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = RecordIndex(self._pods, _OWNED.pod_uids, lambda pod: pod.key)
+        self._pods_of = RecordIndex(self._pods, _OWNED.pod_uids, lambda pod: pod.key, pods_of(RAY_CLUSTERS))
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._clusters, lambda found: [found.key]),
-            WatchedCollection(self._pods, _OWNED.pod_keys),
+            WatchedCollection(self._pods, _OWNED.pod_keys, route=pods_of(RAY_CLUSTERS)),
             WatchedCollection(self._groups, _OWNED.keys),
             WatchedCollection(self._services, _OWNED.keys),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from windlass.api.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects
@@ -20,7 +22,8 @@ class EndpointsController:
     """Services of all namespaces."""
 
     name = "endpointslice"
-    pause_seconds = 0.0
+    pause_seconds = 0.1
+    """Pods of a large job get ready one by one, and each write holds all of them."""
 
     def __init__(self, informers: Informers) -> None:
         self._services: Informer[StoredObject] = informers.informer(SERVICES, decode=decode_stored_object)
@@ -79,7 +82,17 @@ def _matters(old: BackendPod, new: BackendPod) -> bool:
     return old != new
 
 
+class _Meta(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Meta
+
+
+_labelled = msgspec.json.Decoder(_Labelled)
+
+
 def _service_keys(found: StoredObject) -> Iterable[str]:
-    meta = found.object["metadata"]
-    name = (meta.get("labels") or {}).get(SERVICE_NAME)
-    return (f"{meta['namespace']}/{name}",) if name else ()
+    name = (_labelled.decode(found.raw).metadata.labels or {}).get(SERVICE_NAME)
+    return (f"{found.key.partition('/')[0]}/{name}",) if name else ()

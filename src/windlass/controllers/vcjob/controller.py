@@ -26,6 +26,7 @@ from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.members import Members, members
@@ -79,14 +80,14 @@ class JobController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = RecordIndex(self._pods, _job_uid, lambda pod: pod.key)
+        self._pods_of = RecordIndex(self._pods, _job_uid, lambda pod: pod.key, pods_of(VOLCANO_JOBS))
         self._commands_of = RecordIndex(self._commands, _command_keys, key_of)
         self._jobs_with_claim = RecordIndex(self._jobs, _claim_keys, lambda job: job.key)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._pods, _pod_keys),
+            WatchedCollection(self._pods, _pod_keys, route=pods_of(VOLCANO_JOBS)),
             WatchedCollection(self._groups, _owner_keys),
             WatchedCollection(self._maps, self._hosts_keys),
             WatchedCollection(self._services, self._service_keys),

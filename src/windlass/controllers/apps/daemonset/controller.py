@@ -16,6 +16,7 @@ from windlass.controllers.apps.replicaset.controller import owner_or_namespace
 from windlass.controllers.apps.workloads import Selecting, Workload, decode_workload, owner_or_loose
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random, name_suffix
@@ -38,7 +39,9 @@ class DaemonSetController:
         self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
         self._revisions: Informer[Workload] = informers.informer(CONTROLLER_REVISIONS, decode=decode_workload)
         self._selecting = Selecting(DAEMON_SETS, self._sets)
-        self._pods_of = RecordIndex(self._pods, owner_or_namespace, lambda pod: pod.key)
+        self._pods_of = RecordIndex(
+            self._pods, owner_or_namespace, lambda pod: pod.key, pods_of(DAEMON_SETS, unowned=True)
+        )
         self._revisions_of = RecordIndex(self._revisions, owner_or_loose, lambda one: one.key)
         self._backoff: dict[str, dict[str, tuple[float, float]]] = {}
 
@@ -46,7 +49,9 @@ class DaemonSetController:
         return (
             WatchedCollection(self._sets, lambda one: [one.key]),
             WatchedCollection(
-                self._pods, lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller)
+                self._pods,
+                lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller),
+                route=pods_of(DAEMON_SETS, unowned=True),
             ),
             WatchedCollection(
                 self._revisions,

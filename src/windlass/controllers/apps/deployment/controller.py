@@ -13,6 +13,7 @@ from windlass.controllers.apps.failures import WriteFailures
 from windlass.controllers.apps.workloads import Selecting, Workload, decode_workload, is_owner, owner_or_loose
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
@@ -30,7 +31,7 @@ class DeploymentController:
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._selecting = Selecting(DEPLOYMENTS, self._deployments)
         self._sets_of = RecordIndex(self._sets, owner_or_loose, lambda one: one.key)
-        self._pods_of = RecordIndex(self._pods, _set_of_pod, lambda pod: pod.key)
+        self._pods_of = RecordIndex(self._pods, _set_of_pod, lambda pod: pod.key, pods_of(REPLICA_SETS))
         self._failures = WriteFailures(REPLICA_SETS)
 
     def watches(self) -> Iterable[WatchedCollection]:
@@ -39,7 +40,7 @@ class DeploymentController:
             WatchedCollection(
                 self._sets, lambda one: self._selecting.keys(one.namespace, one.labels, one.controller)
             ),
-            WatchedCollection(self._pods, self._keys_of_pod, _has_ended),
+            WatchedCollection(self._pods, self._keys_of_pod, _has_ended, pods_of(REPLICA_SETS)),
         )
 
     def initial_keys(self) -> Iterable[str]:

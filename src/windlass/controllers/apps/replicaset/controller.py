@@ -13,6 +13,7 @@ from windlass.controllers.apps.replicaset.reconcile import ReplicaSetSnapshot, r
 from windlass.controllers.apps.workloads import Selecting, Workload, decode_workload
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random, name_suffix
@@ -30,14 +31,18 @@ class ReplicaSetController:
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._selecting = Selecting(REPLICA_SETS, self._sets)
         self._siblings = RecordIndex(self._sets, _owner_uid, lambda one: one.key)
-        self._pods_of = RecordIndex(self._pods, owner_or_namespace, lambda pod: pod.key)
+        self._pods_of = RecordIndex(
+            self._pods, owner_or_namespace, lambda pod: pod.key, pods_of(REPLICA_SETS, unowned=True)
+        )
         self._failures = WriteFailures(PODS)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._sets, lambda one: [one.key]),
             WatchedCollection(
-                self._pods, lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller)
+                self._pods,
+                lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller),
+                route=pods_of(REPLICA_SETS, unowned=True),
             ),
         )
 

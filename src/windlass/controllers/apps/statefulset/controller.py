@@ -22,6 +22,7 @@ from windlass.controllers.expectations import (
     StoredObject,
     decode_stored_object,
 )
+from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
@@ -62,14 +63,18 @@ class StatefulSetController:
             PERSISTENT_VOLUME_CLAIMS, decode=decode_stored_object
         )
         self._selecting = Selecting(STATEFUL_SETS, self._sets)
-        self._pods_of = RecordIndex(self._pods, owner_or_namespace, lambda pod: pod.key)
+        self._pods_of = RecordIndex(
+            self._pods, owner_or_namespace, lambda pod: pod.key, pods_of(STATEFUL_SETS, unowned=True)
+        )
         self._revisions_of = RecordIndex(self._revisions, owner_or_loose, lambda one: one.key)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._sets, lambda one: [one.key]),
             WatchedCollection(
-                self._pods, lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller)
+                self._pods,
+                lambda pod: self._selecting.keys(pod.namespace, pod.labels, pod.controller),
+                route=pods_of(STATEFUL_SETS, unowned=True),
             ),
             WatchedCollection(
                 self._revisions,
