@@ -73,6 +73,13 @@ def read_jsonl(lines: Iterable[bytes]) -> Iterator[Row]:
 def read_csv(stream: BinaryIO) -> Iterator[Row]:
     """Return the rows of a CSV file with a first line that names the columns."""
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    try:
+        yield from _csv_rows(text)
+    finally:
+        text.detach()  # the caller closes the stream
+
+
+def _csv_rows(text: io.TextIOWrapper) -> Iterator[Row]:
     reader = csv.reader(text)
     try:
         columns = next(reader, None)
