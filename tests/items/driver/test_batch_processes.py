@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import sqlite3
@@ -65,6 +66,10 @@ def test_bad_rows_are_data_and_a_second_run_costs_nothing(tmp_path: Path) -> Non
     assert status["reasons"] == {"ProgramError": 2, "ProcessExited": 1}
 
     (tmp_path / "fixed").touch()
+    restarted = BatchRun(tmp_path / "run", spec)
+    assert restarted.run() == 0, restarted.text()
+    assert (tmp_path / "calls").read_text().split() == calls
+
     again = BatchRun(tmp_path / "run", spec, uid="u2")
     assert again.run() == 0, again.text()
     later = (tmp_path / "calls").read_text().split()[len(calls) :]
@@ -73,10 +78,55 @@ def test_bad_rows_are_data_and_a_second_run_costs_nothing(tmp_path: Path) -> Non
     assert [row["id"] for row in rows] == list(range(100))
     assert not any("error" in row for row in rows)
 
-    before = len((tmp_path / "calls").read_text().split())
-    third = BatchRun(tmp_path / "run", spec, uid="u3")
-    assert third.run() == 0
-    assert len((tmp_path / "calls").read_text().split()) == before
+
+FUNCTIONS = """
+def describe(row):
+    if row["name"] == "bad":
+        raise ValueError("no name")
+    return {"text": row["name"] * int(row["n"]), "tags": ["a", 1], "fine": True}
+"""
+
+
+def test_tables_with_scores_branches_and_dead_letters(tmp_path: Path) -> None:
+    (tmp_path / "texts.py").write_text(FUNCTIONS)
+    table = 'sku,name,n\nA,x,30\nB,bad,1\nC,y,3\nD,"z,""q",10\nE,only two\n'
+    spec = {
+        "input": {"inline": table, "format": "csv", "idField": "sku"},
+        "runtimeRef": {"name": "python", "function": "texts:describe"},
+        "template": {"spec": {"containers": [{"workingDir": str(tmp_path)}]}},
+        "items": {"retries": 0, "maxFailedPercent": 50, "deadLetter": {"path": str(tmp_path / "dead.csv")}},
+        "outputs": {
+            "path": str(tmp_path / "out.csv"),
+            "quality": {"scorer": "length:20-99", "min": 90, "onLow": "Branch"},
+        },
+    }
+    run = BatchRun(tmp_path / "run", spec, workers=1)
+    assert run.run() == 0, run.text()
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["id", "text", "tags", "fine", "score", "error", "reason", "attempts"]
+    assert [row["id"] for row in rows] == ["A", "B", "D", "row-5"]
+    assert rows[0] == {
+        **{"id": "A", "text": "x" * 30, "tags": '["a",1]', "fine": "true", "score": "100.0"},
+        **{"error": "", "reason": "", "attempts": ""},
+    }
+    assert (rows[1]["error"], rows[1]["reason"]) == ("ValueError: no name", "ValueError")
+    assert rows[2]["text"] == 'z,"q' * 10
+    assert rows[3]["reason"] == "InvalidRow"
+    below = (tmp_path / "out.below.csv").read_text().splitlines()
+    assert below[1].startswith("C,yyy")
+    assert len(below) == 2
+    assert [line.split(",")[0] for line in (tmp_path / "dead.csv").read_text().splitlines()] == [
+        "id",
+        "B",
+        "row-5",
+    ]
+
+    again = BatchRun(tmp_path / "run", spec, workers=1, uid="u2")
+    assert again.run() == 0, again.text()
+    assert (tmp_path / "out.below.csv").read_text().splitlines() == below
+    status = json.loads((tmp_path / ".out.csv.windlass/status.json").read_text())
+    assert (status["items"]["done"], status["quality"]["below"]) == (3, 1)
 
 
 def test_outputs_equal_those_of_an_undisturbed_run_whatever_is_killed(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ class Worker:
         self._pulse.start(float(told["heartbeatSeconds"]))
         try:
             return self._work(runtime, score)
+        except SetupError as error:
+            print(f"windlass: {error}", file=sys.stderr)
+            self._leave()
+            return 1
         finally:
             self._pulse.stop()
             runtime.teardown()
