@@ -23,6 +23,7 @@ FOLDERS = ("start", "guides", "concepts", "operations", "operations/benchmarks")
 PROSE = {
     "docs/concepts/architecture.md",
     "docs/concepts/backfill.md",
+    "docs/concepts/batch-items.md",
     "docs/concepts/devices.md",
     "docs/concepts/eviction-protection.md",
     "docs/concepts/evictions.md",
@@ -44,6 +45,7 @@ PROSE = {
     "docs/concepts/topology.md",
     "docs/concepts/volcano-differences.md",
     "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
+    "docs/guides/batch-rows.md",  # ``tests/items/test_guide.py`` checks it
     "docs/guides/autoscaling.md",  # ``test_autoscaler.py`` plays it
     "docs/guides/extender.md",
     "docs/guides/load-rescheduling.md",
@@ -55,6 +57,7 @@ PROSE = {
     "docs/operations/benchmarks.md",
     "docs/operations/benchmarks/api-server.md",
     "docs/operations/benchmarks/engine.md",
+    "docs/operations/benchmarks/generation.md",  # `make bench-generation` prints it
     "docs/operations/benchmarks/jobs.md",  # `make bench-jobs` prints it
     "docs/operations/benchmarks/packing.md",  # `make sim-tables` plays it
     "docs/operations/benchmarks/peers.md",
