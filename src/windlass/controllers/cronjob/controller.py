@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from windlass.api.resources import BATCH_JOBS, CRON_JOBS
 from windlass.client.informers import Informer
-from windlass.controllers.cronjob.reconcile import CronJobSnapshot, reconcile_cron_job
+from windlass.controllers.cron_schedule import CronSnapshot
+from windlass.controllers.cronjob.reconcile import reconcile_cron_job
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.ownership import ControlledBy
@@ -44,7 +45,7 @@ class CronJobController:
         own = self._jobs_of.get(stored.uid)
         prefix = f"{key}-"
         foreign = [name for name in self._jobs.items if name.startswith(prefix) and name not in own]
-        observed = CronJobSnapshot(
+        observed = CronSnapshot(
             jobs=[found.object for found in own.values()],
             foreign=frozenset(name.partition("/")[2] for name in foreign),
             now=self._clock.now(),

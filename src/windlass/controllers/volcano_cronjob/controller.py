@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from windlass.api.resources import VOLCANO_CRON_JOBS, VOLCANO_JOBS
 from windlass.client.informers import Informer
+from windlass.controllers.cron_schedule import CronSnapshot
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.controllers.volcano_cronjob.reconcile import CronSnapshot, reconcile_cron_job
+from windlass.controllers.volcano_cronjob.reconcile import reconcile_cron_job
 from windlass.kits.clock import Clock
 
 _OWNED = ControlledBy(VOLCANO_CRON_JOBS)
