@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from windlass.api.errors import StatusError
 from windlass.api.resources import DEPLOYMENTS, Resource
 from windlass.client.client import Client
-from windlass.client.errors import Unreachable
+from windlass.client.served import is_served
 from windlass.controllers.job_kinds.families import FAMILIES, FamilyContext, KindFamily
 from windlass.controllers.job_kinds.operators import OperatorDeployment, decode_operator, owner_of
 from windlass.controllers.runner import Reconciler
@@ -106,15 +105,8 @@ class JobKindOperation:
     async def _probe(self) -> None:
         """Find out which kinds are served. A kind stays served once it was found."""
         asked = [kind for family in self._families for kind in family.kinds if kind not in self._served]
-        answers = await asyncio.gather(*map(self._is_served, asked))
+        answers = await asyncio.gather(*(is_served(self._client, kind) for kind in asked))
         self._served |= {kind for kind, served in zip(asked, answers, strict=True) if served}
-
-    async def _is_served(self, kind: Resource) -> bool:
-        try:
-            await self._client.list(kind, limit=1)
-        except (StatusError, Unreachable):
-            return False
-        return True
 
     def _follow(self, group: asyncio.TaskGroup) -> None:
         reasons = decide(self._families, self._served, self._operators.items.values(), self._setting)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources, views
-from windlass.api.errors import StatusError
 from windlass.client.client import Client
-from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer, SharedInformers
+from windlass.client.served import is_served
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.kinds import KINDS, PODS, Kind
@@ -96,7 +95,7 @@ class EventHandlers:
         Returns the kinds about which the server does not answer.
         """
         open_kinds = [kind for kind in self._optional if kind not in self._followed]
-        answers = await asyncio.gather(*map(self._is_served, open_kinds))
+        answers = await asyncio.gather(*(is_served(self._client, kind) for kind in open_kinds))
         for resource, served in zip(open_kinds, answers, strict=True):
             if served and resource not in self._followed:  # another call may have followed it meanwhile
                 self._followed.add(resource)
@@ -105,19 +104,6 @@ class EventHandlers:
             self._model.features.volumes.set_served()
         self._model.provisioning.served = resources.PROVISIONING_REQUESTS in self._followed
         return [resource for resource, served in zip(open_kinds, answers, strict=True) if served is None]
-
-    async def _is_served(self, resource: resources.Resource) -> bool | None:
-        """Return whether the server serves a kind, ``None`` if it does not answer."""
-        try:
-            await self._client.list(resource, limit=1)
-        except StatusError as error:
-            if error.code in (403, 404):
-                return False
-            log.debug("kind not probed", kind=resource.qualified, why=error.message)
-            return None
-        except Unreachable:
-            return None
-        return True
 
     async def follow_new_kinds(self) -> None:
         """Check for optional kinds that are installed later, until cancelled."""
