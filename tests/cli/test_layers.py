@@ -11,8 +11,9 @@ import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
+from windlass.api.resources import DEPLOYMENTS
 from windlass.cli import layers
-from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
+from windlass.cli.install.objects import PART_OF
 from windlass.controllers.job_kinds.families import FAMILIES
 from windlass.kits.processes import start_time
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.api.resources import DEPLOYMENTS
 from windlass.cli import errors
-from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.cli.invocation import Invocation
 
 WINDLASS = "Windlass"

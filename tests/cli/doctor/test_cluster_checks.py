@@ -14,6 +14,7 @@ import pytest
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     KAI_QUEUES,
     LEASES,
     NAMESPACES,
@@ -29,7 +30,7 @@ from windlass.cli.doctor import cluster_checks
 from windlass.cli.doctor.machine_checks import FAIL, OK, WARN
 from windlass.cli.errors import translate
 from windlass.cli.install import gpu_sharing
-from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS
+from windlass.cli.install.objects import DEPLOYED
 from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
 from windlass.cli.jobs.job_kinds import JOB_KINDS
 from windlass.cli.jobs.jobs import OTHER_GROUPS
@@ -93,7 +94,7 @@ class Cluster:
         if resource is CONFIG_MAPS:
             assert labels == gpu_sharing.SETTINGS
             return ListResult([{"data": {"settings.yaml": self.settings}}], "1")
-        if resource in (
+        if not labels and resource in (
             RESOURCE_SLICES,
             QUEUES,
             KAI_QUEUES,

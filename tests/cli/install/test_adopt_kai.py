@@ -11,13 +11,13 @@ import yaml
 from kaiobjects import kai_group, kai_pod, kai_queue
 
 from windlass.api.errors import WindlassError, not_found
-from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
 from windlass.app.options import parser, remote_options
 from windlass.cli.install import adopt, installed_settings
 from windlass.cli.install import objects as install_objects
 from windlass.cli.install.adopt_common import NOTE, Report
 from windlass.cli.install.adopt_kai import CONFIGS, SHARDS, preflight
-from windlass.cli.install.objects import DEPLOYMENTS, InstallOptions
+from windlass.cli.install.objects import InstallOptions
 from windlass.client.blocking import BlockingClient
 from windlass.client.responses import ListResult
 from windlass.model import scheduler_config

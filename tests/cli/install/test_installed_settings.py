@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import CONFIG_MAPS, PODS, Resource
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, Resource
 from windlass.app import settings
 from windlass.app.scheduler_extras import reservation_pod_options
 from windlass.cli import errors
 from windlass.cli.install import bind_guard, deploy, gpu_sharing, installed_settings, objects, remove
-from windlass.cli.install.objects import DEPLOYMENTS, NAMESPACE, SECRETS, InstalledComponent, InstallOptions
+from windlass.cli.install.objects import NAMESPACE, SECRETS, InstalledComponent, InstallOptions
 from windlass.cli.invocation import InvocationContext
 from windlass.client.blocking import BlockingClient
 from windlass.client.responses import ListResult

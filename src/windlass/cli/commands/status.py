@@ -12,9 +12,9 @@ from windlass.api import quantities
 from windlass.api.annotations import MIRROR
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import DEPLOYMENTS, NODES, PODS
 from windlass.cli import errors, resources, tables
-from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
+from windlass.cli.install.objects import PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.job_kind_operators import gather_job_kinds
 from windlass.cli.layers import gather_layers, layer_rows

@@ -19,6 +19,7 @@ from windlass.api.leases import CLOCK_SECONDS, renews
 from windlass.api.quantities import is_device
 from windlass.api.resources import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -31,7 +32,7 @@ from windlass.cli.doctor import gpu_parts
 from windlass.cli.doctor.machine_checks import FAIL, OK, WARN, CheckResult, queues
 from windlass.cli.errors import absent_kinds, unless_forbidden
 from windlass.cli.install import gpu_sharing, upgrade
-from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
+from windlass.cli.install.objects import DEPLOYED, PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.health import excess_units
 from windlass.cli.nodes.dra_devices import drivers_by_node, slices_of

@@ -22,10 +22,11 @@ from typing import Any
 
 from windlass.api.annotations import ADOPTED
 from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import DEPLOYMENTS
 from windlass.cli import tables
 from windlass.cli.install import adopt_kai, adopt_volcano, objects
 from windlass.cli.install.adopt_common import QueueRow, Report, state_text, title
-from windlass.cli.install.objects import CRD, DEPLOYMENTS, InstallOptions
+from windlass.cli.install.objects import CRD, InstallOptions
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.ownership import KAI, VOLCANO

@@ -18,11 +18,10 @@ from typing import Any
 import yaml
 
 from windlass.api.annotations import NODE_POOL_KAI
-from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, Resource
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS, KAI_POD_GROUPS, KAI_QUEUES, NODES, Resource
 from windlass.api.views import decode_kai_pod_group, decode_kai_queue, encode
 from windlass.cli.install import adopt_common
 from windlass.cli.install.adopt_common import GOOD, NOTE, STOP, QueueRow, Report, Switch, listed, title
-from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.ownership import KAI, requests_device_share
 from windlass.model.groups.foreign_groups import kai_problems

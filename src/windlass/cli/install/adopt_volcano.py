@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, QUEUES, Resource
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS, POD_GROUPS, QUEUES, Resource
 from windlass.api.views import decode_pod_group, decode_queue, encode
 from windlass.cli.install import adopt_common
 from windlass.cli.install.adopt_common import (
@@ -25,7 +25,6 @@ from windlass.cli.install.adopt_common import (
     listed,
     title,
 )
-from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
 from windlass.model import scheduler_config
 from windlass.model.cluster.engine_factory import make_engine

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import NAMESPACES
-from windlass.cli.install.objects import CRD, DEPLOYED, DEPLOYMENTS, KINDS, SHARED, is_managed, title
+from windlass.api.resources import DEPLOYMENTS, NAMESPACES
+from windlass.cli.install.objects import CRD, DEPLOYED, KINDS, SHARED, is_managed, title
 from windlass.cli.install.remove import RemovalPlan, forbidden, rejections
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient

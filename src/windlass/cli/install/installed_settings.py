@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.api.resources import CONFIG_MAPS
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS
 from windlass.cli.errors import unless_forbidden
 from windlass.cli.install import gpu_sharing, objects
 from windlass.cli.install.bind_guard import stored_credentials
 from windlass.cli.install.objects import (
     BESIDE,
     CONFIGURED,
-    DEPLOYMENTS,
     GROUPED,
     GUARD,
     GUARDED,

@@ -21,6 +21,7 @@ from windlass.api.annotations import DEVICE_RESERVATION
 from windlass.api.errors import WindlassError
 from windlass.api.resources import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
@@ -44,7 +45,6 @@ CRD = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, ("crd",)
 )
 SECRETS = Resource("", "v1", "secrets", "Secret")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io",
     "v1",

@@ -19,11 +19,11 @@ import msgspec
 
 from windlass import __version__
 from windlass.api.errors import StatusError
-from windlass.api.resources import CONFIG_MAPS, Resource, by_plural
+from windlass.api.resources import CONFIG_MAPS, DEPLOYMENTS, Resource, by_plural
 from windlass.api.validation import structural
 from windlass.api.validation.collector import Collector
 from windlass.api.wire import field_review, schema
-from windlass.cli.install.objects import CRD, DEPLOYMENTS, NAMESPACE, definitions
+from windlass.cli.install.objects import CRD, NAMESPACE, definitions
 from windlass.client.blocking import BlockingClient
 from windlass.client.transport import Request
 from windlass.kits.installation import upgrade_command

@@ -30,6 +30,7 @@ from windlass.api.resources import (
 from windlass.cli.jobs.aigc_kind import AIGC_KIND
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
 from windlass.cli.jobs.leaderworkerset_kind import LEADER_WORKER_SET_KIND
+from windlass.cli.jobs.queue_names import SET_PLACES, queue_named
 from windlass.cli.jobs.ray_kinds import RAY_KINDS
 from windlass.cli.jobs.workload_kinds import WORKLOAD_KINDS
 from windlass.cli.text import timestamp
@@ -170,9 +171,7 @@ def _set_succeeded(obj: Object) -> int:
 
 
 def _set_queue(obj: Object) -> str:
-    metadata = obj["metadata"]
-    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    return annotations.get(names.QUEUE_NAME_VOLCANO) or labels.get(names.QUEUE_NAME_KAI) or ""
+    return queue_named(obj["metadata"], SET_PLACES)
 
 
 def _set_roles(obj: Object) -> list[JobRole]:

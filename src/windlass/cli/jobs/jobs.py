@@ -27,6 +27,7 @@ from windlass.api.resources import (
 from windlass.cli import resources
 from windlass.cli.jobs.job_kind import JobKind
 from windlass.cli.jobs.job_kinds import JOB_KINDS
+from windlass.cli.jobs.queue_names import queue_named
 from windlass.cli.jobs.workload_kinds import IDLE
 from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
@@ -55,13 +56,7 @@ def _labelled_queue(obj: Object) -> str:
 
     This is for objects without a field for the queue.
     """
-    labels, annotations = (obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
-    return (
-        annotations.get(names.QUEUE_NAME_VOLCANO)
-        or labels.get(names.QUEUE_NAME_KAI)
-        or labels.get(names.QUEUE_NAME_LABEL)
-        or ""
-    )
+    return queue_named(obj["metadata"])
 
 
 @dataclass(slots=True)

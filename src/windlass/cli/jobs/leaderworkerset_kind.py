@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windlass.api import annotations as names
 from windlass.api import leaderworkerset_fields as fields
 from windlass.api.resources import LEADER_WORKER_SETS
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.jobs.queue_names import GROUP_PLACES, queue_named
 from windlass.cli.jobs.workload_kinds import IDLE
 
 
@@ -43,7 +43,7 @@ LEADER_WORKER_SET_KIND = JobKind(
     words=("lws", "leaderworkerset", "leaderworkersets", "leaderworkerset.leaderworkerset.x-k8s.io"),
     phase=_phase,
     roles=_roles,
-    queue=lambda obj: (obj["metadata"].get("annotations") or {}).get(names.QUEUE_NAME_VOLCANO) or "",
+    queue=lambda obj: queue_named(obj["metadata"], GROUP_PLACES),
     ended=lambda obj: 0.0,
     succeeded=lambda obj: 0,
     group=_first_group,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import annotations as names
 from windlass.api import ray_fields
 from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES
 from windlass.cli.jobs.job_kind import JobKind, JobRole, Object
+from windlass.cli.jobs.queue_names import RAY_PLACES, queue_named
 from windlass.cli.text import timestamp
 
 _RAY_CLUSTER_PHASES = {"ready": "Running", "suspended": "Suspended", "failed": "Failed"}
@@ -38,11 +38,7 @@ def _ray_roles(spec: Mapping[str, Any]) -> list[JobRole]:
 
 
 def _ray_queue(obj: Object) -> str:
-    return (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL) or (
-        (obj["metadata"].get("annotations") or {}).get(names.QUEUE_NAME_VOLCANO)
-        or (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_KAI)
-        or ""
-    )
+    return queue_named(obj["metadata"], RAY_PLACES)
 
 
 _RAY_CLUSTER = JobKind(

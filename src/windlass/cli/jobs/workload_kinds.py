@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api import annotations as names
 from windlass.api.resources import DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
 from windlass.cli.jobs.job_kind import JobKind, JobRole
+from windlass.cli.jobs.queue_names import queue_named
 
 Object = dict[str, Any]
 IDLE = "Idle"
@@ -42,14 +42,7 @@ def _phase(obj: Object) -> str:
 
 
 def _queue(obj: Object) -> str:
-    metadata = _template(obj).get("metadata") or {}
-    annotations, labels = (metadata.get(kind) or {} for kind in ("annotations", "labels"))
-    return (
-        annotations.get(names.QUEUE_NAME_VOLCANO)
-        or labels.get(names.QUEUE_NAME_KAI)
-        or labels.get(names.QUEUE_NAME_LABEL)
-        or ""
-    )
+    return queue_named(_template(obj).get("metadata") or {})
 
 
 def _selects(obj: Object) -> str:
