@@ -6,6 +6,17 @@ The folder ``crds`` has one folder for each that another project defines;
 
 from __future__ import annotations
 
-JOB_KIND_FAMILIES = ("kubeflow", "mpi", "volcano", "jobset", "trainer", "ray", "leaderworkerset", "aigc")
-OWN_FAMILIES = ("aigc",)
+JOB_KIND_FAMILIES = (
+    "kubeflow",
+    "mpi",
+    "volcano",
+    "jobset",
+    "trainer",
+    "ray",
+    "leaderworkerset",
+    "aigc",
+    "argo",
+    "aigcworkflow",
+)
+OWN_FAMILIES = ("aigc", "aigcworkflow")
 """Families of Windlass alone: their kinds are installed with Windlass' other kinds."""

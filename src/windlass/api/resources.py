@@ -302,6 +302,25 @@ RAY_SERVICES = Resource("ray.io", "v1", "rayservices", "RayService", True, (), (
 RAY_CRON_JOBS = Resource(
     "ray.io", "v1", "raycronjobs", "RayCronJob", True, (), ("all",), _STATUS, custom=True
 )
+WORKFLOWS = Resource("argoproj.io", "v1alpha1", "workflows", "Workflow", True, ("wf",), ("all",), custom=True)
+WORKFLOW_TEMPLATES = Resource(
+    "argoproj.io", "v1alpha1", "workflowtemplates", "WorkflowTemplate", True, ("wftmpl",), custom=True
+)
+CLUSTER_WORKFLOW_TEMPLATES = Resource(
+    "argoproj.io",
+    "v1alpha1",
+    "clusterworkflowtemplates",
+    "ClusterWorkflowTemplate",
+    False,
+    ("clusterwftmpl", "cwft"),
+    custom=True,
+)
+CRON_WORKFLOWS = Resource(
+    "argoproj.io", "v1alpha1", "cronworkflows", "CronWorkflow", True, ("cwf", "cronwf"), custom=True
+)
+AIGC_WORKFLOWS = Resource(
+    "kurator.dev", "v1alpha1", "aigcworkflows", "AIGCWorkflow", True, ("aigcwf",), ("all",), custom=True
+)
 MODEL_CACHES = Resource(
     "kurator.dev", "v1alpha1", "modelcaches", "ModelCache", False, ("mcache",), (), _STATUS, custom=True
 )
@@ -437,6 +456,11 @@ ALL: tuple[Resource, ...] = (
     RAY_JOBS,
     RAY_SERVICES,
     RAY_CRON_JOBS,
+    WORKFLOWS,
+    WORKFLOW_TEMPLATES,
+    CLUSTER_WORKFLOW_TEMPLATES,
+    CRON_WORKFLOWS,
+    AIGC_WORKFLOWS,
     MODEL_CACHES,
     AIGC_JOBS,
     HYPERNODES,

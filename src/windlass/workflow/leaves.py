@@ -27,6 +27,7 @@ def begin(
             template=template,
             deadline=_deadline(run, template, options),
             avoid_hosts=avoid_hosts,
+            wants_result=run.wants_result(node),
             exit_handler=options.exit_handler,
         )
         run.starts.append(start)

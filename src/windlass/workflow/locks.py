@@ -15,7 +15,7 @@ class LockTable:
 
     A holder is ``namespace/workflow``, or ``namespace/workflow/node`` for a template.
     ``limits``: lock → number of holders; a mutex has 1. ``holders``: lock → holders.
-    ``waiting``: lock → holders that wait, by priority and age.
+    ``waiting``: lock → holders that wait, the first one first.
     """
 
     limits: dict[str, int] = field(default_factory=dict)
@@ -35,9 +35,13 @@ class LockTable:
                     break
                 ahead += other not in held
             if free <= ahead:
+                if holder not in self.waiting.setdefault(lock, []):
+                    self.waiting[lock].append(holder)
                 return lock
         for lock in locks:
             self.holders.setdefault(lock, set()).add(holder)
+            if holder in self.waiting.get(lock, ()):
+                self.waiting[lock].remove(holder)
         return ""
 
     def describe(self, lock: str) -> str:
@@ -48,6 +52,16 @@ class LockTable:
     def release(self, holder: str) -> None:
         for held in self.holders.values():
             held.discard(holder)
+        for queue in self.waiting.values():
+            if holder in queue:
+                queue.remove(holder)
+
+    def forget(self, workflow: str) -> None:
+        """Release what a workflow (``namespace/name``) and its nodes hold."""
+        found = {one for held in (*self.holders.values(), *self.waiting.values()) for one in held}
+        for holder in found:
+            if holder == workflow or holder.startswith(f"{workflow}/"):
+                self.release(holder)
 
 
 def locks_of(synchronization: Mapping[str, Any], namespace: str) -> list[str]:

@@ -49,6 +49,8 @@ class NodeStatus(msgspec.Struct, omit_defaults=True, rename=_wire_name, gc=False
     synchronization_status: Json | None = None
     resources_duration: Json | None = None
     progress: str = ""
+    managed_object: Json | None = None
+    """Object of a ``resource`` or ``job`` template: what it is and when it has succeeded."""
 
     @property
     def fulfilled(self) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import words
 from windlass.workflow.locks import LockTable
 from windlass.workflow.node import NodeStatus, fnv32a, node_id
+from windlass.workflow.results import result_users, task_of
 from windlass.workflow.scope import Scope
 from windlass.workflow.templates import TemplateLibrary
 
@@ -158,6 +160,14 @@ class Run:
         self.depth = 0
         self.outputs: Json = dict((workflow.get("status") or {}).get("outputs") or {})
         """Outputs of the workflow, those with a ``globalName``."""
+
+    @cached_property
+    def _result_users(self) -> frozenset[str]:
+        return result_users(self.spec, *self.library.specs())
+
+    def wants_result(self, node: NodeStatus) -> bool:
+        """Return whether the standard output of a node is referred to."""
+        return task_of(node.display_name) in self._result_users
 
     def get(self, name: str) -> NodeStatus | None:
         return self.nodes.by_name.get(name)

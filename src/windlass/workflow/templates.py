@@ -15,9 +15,9 @@ LOCAL = "local/"
 """Scope of the workflow's own templates."""
 
 COMPOSITE = ("steps", "dag")
-LEAVES = ("container", "script", "containerSet", "resource", "job", "suspend")
+LEAVES = ("container", "script", "resource", "job", "suspend")
 KINDS = (*COMPOSITE, *LEAVES)
-NOT_RUN = ("http", "plugin", "data", "function")
+NOT_RUN = ("http", "plugin", "data", "function", "containerSet")
 """Kinds of templates that are refused."""
 
 
@@ -60,6 +60,9 @@ class TemplateLibrary:
         if found is None:
             raise EvaluationError(f"template {name!r} is not found in {describe_scope(scope)}")
         return ResolvedTemplate(self._with_defaults(found), scope)
+
+    def specs(self) -> list[Mapping[str, Any]]:
+        return list(self._specs.values())
 
     def _index(self, scope: str) -> dict[str, Json]:
         index = self._indices.get(scope)

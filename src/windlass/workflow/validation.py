@@ -24,6 +24,7 @@ _REMEDIES = {
     "http": "use a container or a script that makes the request",
     "plugin": "plugins of Argo's executor are not run here",
     "data": "list the files in a container or a script",
+    "containerSet": "use one template for each container, joined by a DAG",
     "function": "use a container or a script template",
 }
 

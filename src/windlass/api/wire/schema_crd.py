@@ -75,6 +75,7 @@ FOLDERS = (
     "trainer",
     "volcano",
     "models",
+    "argo",
 )
 """Folders of ``crds/``, one for each project that defines kinds."""
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from windlass.api.resources import (
     AIGC_JOBS,
+    AIGC_WORKFLOWS,
     CLUSTER_TRAINING_RUNTIMES,
+    CLUSTER_WORKFLOW_TEMPLATES,
+    CRON_WORKFLOWS,
     JOB_FLOWS,
     JOB_SETS,
     JOB_TEMPLATES,
@@ -25,6 +28,8 @@ from windlass.api.resources import (
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
+    WORKFLOW_TEMPLATES,
+    WORKFLOWS,
     Resource,
 )
 from windlass.client.client import Client
@@ -50,8 +55,10 @@ from windlass.controllers.rendezvous.controller import RendezvousController
 from windlass.controllers.runner import Informers, Reconciler
 from windlass.controllers.trainer.controller import TrainJobController
 from windlass.controllers.volcano_cronjob.controller import VolcanoCronJobController
+from windlass.controllers.workflow.controller import WorkflowController
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
 from windlass.kits.clock import Clock
+from windlass.workflow.locks import LockTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +217,47 @@ AIGC = KindFamily(
 )
 """Kinds of Windlass alone: no other operator has them."""
 
-FAMILIES: tuple[KindFamily, ...] = (KUBEFLOW, MPI, VOLCANO, JOBSET, TRAINER, RAY, LEADER_WORKER_SET, AIGC)
+
+def _workflows(kind: Resource) -> Callable[[FamilyContext], list[Reconciler]]:
+    def reconcilers(context: FamilyContext) -> list[Reconciler]:
+        templates = context.embedded or kind is WORKFLOWS
+        return [
+            WorkflowController(
+                kind, context.client, context.informers, context.clock, LockTable(), templates=templates
+            )
+        ]
+
+    return reconcilers
+
+
+ARGO = KindFamily(
+    "argo",
+    (WORKFLOWS, WORKFLOW_TEMPLATES, CLUSTER_WORKFLOW_TEMPLATES, CRON_WORKFLOWS),
+    frozenset({"workflow-controller", "argo-workflows-workflow-controller"}),
+    ("argoproj/workflow-controller", "workflow-controller"),
+    _workflows(WORKFLOWS),
+)
+
+AIGC_WORKFLOW = KindFamily(
+    "aigcworkflow",
+    (AIGC_WORKFLOWS,),
+    frozenset(),
+    (),
+    _workflows(AIGC_WORKFLOWS),
+)
+
+FAMILIES: tuple[KindFamily, ...] = (
+    KUBEFLOW,
+    MPI,
+    VOLCANO,
+    JOBSET,
+    TRAINER,
+    RAY,
+    LEADER_WORKER_SET,
+    AIGC,
+    ARGO,
+    AIGC_WORKFLOW,
+)
 
 
 def family_of(kind: Resource) -> KindFamily | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,10 @@ def launch_spec_of(
         "join": _join(setting.sandbox),
         "mount_namespace": setting.capabilities.mounts,
         "pid_namespace": setting.capabilities.pid and setting.capabilities.mounts and not spec.get("hostPID"),
-        "mounts": [_as_record(mount) for mount in (*mounted.mounts, *setting.system_files)],
+        "mounts": [
+            _as_record(mount)
+            for mount in (*mounted.mounts, *_work_mount(setting, mounted.paths), *setting.system_files)
+        ],
         "staging": str(directory / "root"),
         "affinity": list(limits.affinity),
         "cgroup": limits.cgroup,
@@ -165,6 +168,12 @@ def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
         if command:
             commands[hook] = list(command)
     return commands
+
+
+def _work_mount(setting: PodSetting, targets: Iterable[str]) -> list[Mount]:
+    """Return the mount of the pod's working directory, if a volume such as one at ``/tmp`` hides it."""
+    work = str(setting.directory / "work")
+    return [Mount(work, work)] if any(work.startswith(f"{target}/") for target in targets) else []
 
 
 def _as_record(mount: Mount) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from windlass.server.admission import (
     storage,
     trainer,
     volcano,
+    workflows,
 )
 from windlass.server.admission.objects import Objects
 from windlass.server.admission.plugin import DELETE, AdmissionOptions, AdmissionPlugin, Caller, Review
@@ -93,6 +94,7 @@ class Admission:
             volcano.check,
             trainer.check,
             aigc.check,
+            workflows.check,
             self._ledger.check,
             volcano.advise,
             policy.advise,

@@ -1,0 +1,1 @@
+"""Controller of workflows: it runs what the pure core of ``windlass.workflow`` decides."""

@@ -1,0 +1,139 @@
+"""Objects of ``resource`` and ``job`` templates: what is created, and how it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from windlass.api.resources import Resource
+from windlass.controllers.effects import (
+    Action,
+    Create,
+    Delete,
+    Patch,
+    controller_reference,
+)
+from windlass.controllers.workflow import labels
+from windlass.workflow import jsonpath, words
+from windlass.workflow.advance import LeafReport
+from windlass.workflow.errors import EvaluationError
+from windlass.workflow.functions import text_of
+from windlass.workflow.jobs import job_resource
+from windlass.workflow.node import NodeStatus
+from windlass.workflow.run import Start
+from windlass.workflow.selectors import holds
+
+Json = dict[str, Any]
+KindLookup = Callable[[str, str], Resource | None]
+"""``lookup(apiVersion, kind)``: served kind."""
+POLL_SECONDS = 1.0
+"""Interval (seconds) between looks at an object that a node waits for."""
+_ACTIONS = ("create", "apply", "get", "delete", "patch")
+
+
+def begin_object(owner: Resource, workflow: Json, start: Start, lookup: KindLookup) -> Action | None:
+    """Return the write of a ``resource`` or ``job`` template, and note its object in the node.
+
+    Raises :class:`EvaluationError`.
+    """
+    template = start.template
+    resource = job_resource(template["job"]) if "job" in template else template.get("resource") or {}
+    action = resource.get("action") or "create"
+    if action not in _ACTIONS:
+        raise EvaluationError(f"resource.action {action!r} is not one of {', '.join(_ACTIONS)}")
+    body = _manifest(resource.get("manifest"))
+    kind = lookup(str(body.get("apiVersion")), str(body.get("kind")))
+    if kind is None:
+        raise EvaluationError(f"kind {body.get('kind')} of {body.get('apiVersion')} is not served here")
+    metadata = body.setdefault("metadata", {})
+    if kind.namespaced:
+        metadata.setdefault("namespace", workflow["metadata"].get("namespace"))
+    name = metadata.pop("generateName", "")
+    if not metadata.get("name"):
+        if not name:
+            raise EvaluationError("resource.manifest: metadata.name or metadata.generateName is needed")
+        # The name follows from the node: a controller that starts again creates no second object.
+        metadata["name"] = f"{name}{start.node.id.rsplit('-', 1)[-1]}"
+    metadata.setdefault("labels", {})[labels.WORKFLOW] = workflow["metadata"]["name"][:63]
+    metadata.setdefault("annotations", {})[labels.NODE_ID] = start.node.id
+    if resource.get("setOwnerReference") or "job" in template:
+        metadata["ownerReferences"] = [controller_reference(owner, workflow)]
+    start.node.managed_object = {
+        "apiVersion": body["apiVersion"],
+        "kind": body["kind"],
+        "name": metadata["name"],
+        "action": action,
+        **({"namespace": metadata["namespace"]} if kind.namespaced else {}),
+        **{
+            field: resource[field]
+            for field in ("successCondition", "failureCondition")
+            if resource.get(field)
+        },
+        "outputs": (template.get("outputs") or {}).get("parameters") or [],
+    }
+    return _write(action, kind, body)
+
+
+def _manifest(manifest: Any) -> Json:
+    if isinstance(manifest, str):
+        try:
+            manifest = yaml.safe_load(manifest)
+        except yaml.YAMLError as problem:
+            raise EvaluationError(f"resource.manifest is not YAML: {problem}") from None
+    if not isinstance(manifest, dict) or not manifest.get("kind"):
+        raise EvaluationError("resource.manifest: an object with apiVersion and kind is needed")
+    return manifest
+
+
+def _write(action: str, kind: Resource, body: Json) -> Action | None:
+    metadata = body["metadata"]
+    namespace = metadata.get("namespace") if kind.namespaced else None
+    if action == "create":
+        return Create(kind, body)
+    if action == "delete":
+        return Delete(kind, metadata["name"], namespace)
+    if action in ("patch", "apply"):
+        return Patch(kind, metadata["name"], {key: body[key] for key in body if key != "status"}, namespace)
+    return None
+
+
+def report_of_object(node: NodeStatus, found: Json | None, now: float) -> LeafReport | None:
+    """Return what became of an object; ``None``: nothing new. ``found``: the object, if it exists."""
+    wanted = node.managed_object or {}
+    if wanted.get("action") == "delete":
+        if found is None or not (wanted.get("successCondition") or found["metadata"].get("finalizers")):
+            return LeafReport(node.id, words.SUCCEEDED, finished=now)
+        return None
+    if found is None:
+        what = f"{wanted.get('kind')} {wanted.get('name')}"
+        return LeafReport(node.id, words.ERROR, f"{what} does not exist any more", finished=now)
+    try:
+        if wanted.get("failureCondition") and holds(wanted["failureCondition"], found):
+            text = f"failure condition '{wanted['failureCondition']}' evaluated true"
+            return LeafReport(node.id, words.FAILED, text, finished=now)
+        if wanted.get("successCondition") and not holds(wanted["successCondition"], found):
+            return LeafReport(node.id, words.RUNNING) if node.phase == words.PENDING else None
+        outputs = _outputs(wanted.get("outputs") or (), found)
+    except EvaluationError as problem:
+        return LeafReport(node.id, words.ERROR, str(problem), finished=now)
+    return LeafReport(node.id, words.SUCCEEDED, outputs=outputs, finished=now)
+
+
+def _outputs(declared: Any, found: Json) -> Json:
+    parameters = []
+    for parameter in declared:
+        source = parameter.get("valueFrom") or {}
+        path = source.get("jsonPath")
+        if not path:
+            continue
+        values = jsonpath.find(found, path)
+        if values:
+            value = text_of(values[0]) if len(values) == 1 else " ".join(text_of(value) for value in values)
+        elif source.get("default") is not None:
+            value = str(source["default"])
+        else:
+            raise EvaluationError(f"output parameter {parameter.get('name')!r}: {path} has no value")
+        parameters.append({"name": parameter["name"], "value": value})
+    return {"parameters": parameters} if parameters else {}
