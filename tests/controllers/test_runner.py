@@ -176,7 +176,7 @@ async def test_changes_during_the_rest_after_a_long_look_are_looked_at_together(
                 api.change(CONFIG_MAPS, f"default/{name}", data={"n": str(number)})
             await settled(runner)
         assert (copier.seen.count("big"), copier.seen.count("small")) == (1, 6)
-        await api.clock.advance(0.3)
+        await api.clock.advance(0.5)
         await settled(runner)
         assert copier.seen.count("big") == 2
 

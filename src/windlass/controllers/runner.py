@@ -38,7 +38,7 @@ UNSATISFIED_SECONDS = 1.0
 MAX_REMEMBERED_EVENTS = 10_000
 LONG_SECONDS = 0.005
 """Minimum duration (seconds) of a reconciliation after which its key rests."""
-REST_FACTOR, MAX_REST_SECONDS = 4.0, 0.5
+REST_FACTOR, MAX_REST_SECONDS = 8.0, 0.5
 """Length of a rest as a multiple of the reconciliation, and its maximum in seconds.
 
 Each pod of a gang of thousands changes several times, and a reconciliation looks at all

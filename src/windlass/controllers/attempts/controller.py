@@ -15,6 +15,7 @@ from windlass.api.resources import JOB_SETS, PODS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
 from windlass.controllers.attempts.kinds import AttemptKind
+from windlass.controllers.derived_records import DerivedRecords
 from windlass.controllers.effects import NOTHING, Effects, Patch, controller_of
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.ownership import pods_of
@@ -51,6 +52,7 @@ class AttemptController:
         """Job → uid → pod that was removed lately, as it was seen last."""
         self._route = None if kind.pod_label else pods_of(kind.resource)
         self._pods.add_handler(on_delete=self._remember, route=self._route)
+        self._attempt_pods = DerivedRecords(self._pods, _attempt_pod, lambda pod: pod.key, self._route)
         self._pods_of = RecordIndex(self._pods, self._keys_of_pod, lambda pod: pod.key, self._route)
 
     def watches(self) -> Iterable[WatchedCollection]:
@@ -74,11 +76,8 @@ class AttemptController:
             return ()
         return (f"{pod.namespace}/{owner.name}",)
 
-    def _is_own(self, pod: Pod, job: StoredObject) -> bool:
-        """Return whether no earlier job of the same name controls the pod."""
-        return self._is_job(pod.controller.uid if pod.controller is not None else "", job)
-
     def _is_job(self, uid: str, job: StoredObject) -> bool:
+        """Return whether this job controls a pod, and not an earlier one of its name."""
         return bool(self._kind.pod_label) or uid == job.uid
 
     def _remember(self, pod: Pod) -> None:
@@ -95,7 +94,8 @@ class AttemptController:
                 del gone[uid]
 
     def _observed(self, key: str, stored: StoredObject) -> list[AttemptPod]:
-        pods = [_attempt_pod(pod) for pod in self._pods_of.get(key).values() if self._is_own(pod, stored)]
+        found = (self._attempt_pods.of(pod) for pod in self._pods_of.get(key).values())
+        pods = [pod for pod in found if self._is_job(pod.job, stored)]
         present = {pod.uid for pod in pods}
         gone = self._gone.get(key, {}).values()
         return pods + [pod for pod in gone if pod.uid not in present and self._is_job(pod.job, stored)]

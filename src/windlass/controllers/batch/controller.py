@@ -8,6 +8,7 @@ from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS, PODS, WORKLOAD
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
 from windlass.controllers.batch.reconcile import BatchSnapshot, reconcile_batch_job, release_orphans
+from windlass.controllers.derived_records import DerivedRecords
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import (
     BareObject,
@@ -41,9 +42,7 @@ class BatchJobController:
         self._jobs: Informer[StoredObject] = informers.informer(BATCH_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._pods_of = RecordIndex(self._pods, self._pod_keys, lambda pod: pod.key, pods_of(BATCH_JOBS))
-        self._read: dict[str, tuple[Pod, BatchPod]] = {}
-        """Key of a pod → its record, and the pod as the decision sees it."""
-        self._pods.add_handler(on_delete=self._forget)
+        self._batch_pods = DerivedRecords(self._pods, batch_pod, lambda pod: pod.key, pods_of(BATCH_JOBS))
         self._workloads: Informer[StoredObject] = informers.informer(WORKLOADS, decode=decode_stored_object)
         self._workloads_of = RecordIndex(self._workloads, _job_of_workload, lambda found: found.key)
         self._groups: Informer[BareObject] = informers.informer(NATIVE_POD_GROUPS, decode=BareObject)
@@ -70,7 +69,7 @@ class BatchJobController:
             return orphans
         if stored is None:
             return NOTHING
-        own = [self._batch_pod(pod) for pod in pods if _owner_uid(pod) == uid]
+        own = [self._batch_pods.of(pod) for pod in pods if _owner_uid(pod) == uid]
         observed = BatchSnapshot(
             pods=own,
             records=self._pods.items,
@@ -81,15 +80,6 @@ class BatchJobController:
             groups=frozenset(NamespaceView(self._groups.items, key.partition("/")[0])),
         )
         return reconcile_batch_job(stored.object, observed)
-
-    def _forget(self, pod: Pod) -> None:
-        self._read.pop(pod.key, None)
-
-    def _batch_pod(self, pod: Pod) -> BatchPod:
-        entry = self._read.get(pod.key)
-        if entry is None or entry[0] is not pod:
-            entry = self._read[pod.key] = (pod, batch_pod(pod))
-        return entry[1]
 
     def _remembered(self, stored: StoredObject, pods: list[BatchPod]) -> Mapping[str, float]:
         """Return the times of failures, those of pods that are gone included."""

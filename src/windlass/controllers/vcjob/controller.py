@@ -24,12 +24,13 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
+from windlass.controllers.derived_records import DerivedRecords
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.vcjob import status as statuses
-from windlass.controllers.vcjob.members import Members, members
+from windlass.controllers.vcjob.members import Members, member
 from windlass.controllers.vcjob.plugins import ssh
 from windlass.controllers.vcjob.policies import missing
 from windlass.controllers.vcjob.reconcile import reconcile
@@ -81,6 +82,7 @@ class JobController:
             PRIORITY_CLASSES, decode=decode_priority_class
         )
         self._pods_of = RecordIndex(self._pods, _job_uid, lambda pod: pod.key, pods_of(VOLCANO_JOBS))
+        self._members = DerivedRecords(self._pods, member, lambda pod: pod.key, pods_of(VOLCANO_JOBS))
         self._commands_of = RecordIndex(self._commands, _command_keys, key_of)
         self._jobs_with_claim = RecordIndex(self._jobs, _claim_keys, lambda job: job.key)
 
@@ -119,7 +121,7 @@ class JobController:
                 self._traces.forget(key)
             return discarded(commands)
         job = stored.object
-        pods = members(self._pods_of.get(stored.uid).values())
+        pods = {pod.name: self._members.of(pod) for pod in self._pods_of.get(stored.uid).values()}
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
         observed = await self._with_keys(job, self._observe(job, pods, commands))

@@ -50,10 +50,11 @@ class Member:
 
 def members(pods: Iterable[Pod]) -> dict[str, Member]:
     """Return pod name → member."""
-    return {pod.name: _member(pod) for pod in pods}
+    return {pod.name: member(pod) for pod in pods}
 
 
-def _member(pod: Pod) -> Member:
+def member(pod: Pod) -> Member:
+    """Return a pod with its task, index and version."""
     annotations = pod.annotations
     return Member(
         pod=pod,
