@@ -142,3 +142,30 @@ def test_elastic_ranks_fill_the_room_there_is(box: Box) -> None:
     assert running() == ["worker-0", "worker-1"]
     assert "ranks 1:4" in box.windlass("logs", "wide", "--rank", "worker-0").stdout
     box.windlass("cancel", "wide")
+
+
+def test_a_failed_job_is_continued_from_its_checkpoint(box: Box, tmp_path: Path) -> None:
+    """``--resume``: the same name, command, environment and checkpoints; the attempts are counted on."""
+    step = tmp_path / "step"
+    script = (
+        f"n=$(cat {step} || echo 0); echo $LABEL from $n; echo $((n + 5)) > {step}; test $n -gt 0 || exit 3"
+    )
+    for kind, plural in (("vcjob", "vcjob"), ("jaxjob", "jaxjobs")):
+        name = f"again-{kind}"
+        step.unlink(missing_ok=True)
+        flags = ["--kind", kind, "--name", name, "--checkpoint-path", str(step), "-e", "LABEL=run"]
+        assert box.windlass("run", *flags, "--", "sh", "-c", script, check=False).returncode == 3
+        box.wait_for("the end is recorded", lambda name=name: attempts(box, name)[0]["cause"] == "program")
+        resumed = box.windlass("run", "--resume", name)
+        assert "run from 5" in resumed.stdout
+        assert f"attempt 2 of {name} (end of the last one: program)" in resumed.stderr
+
+        def causes(name: str = name) -> list[str]:
+            return [one["cause"] for one in attempts(box, name)]
+
+        box.wait_for("both are told", lambda: causes() == ["program", "completed"])
+        refused = box.windlass("submit", "--resume", name, check=False)
+        assert "it has completed" in refused.stderr
+        again = box.windlass("run", "--kind", kind, "--resume", name, "--", "cat", str(step))
+        assert again.stdout.split()[-1] == "10"
+        assert json.dumps(str(step)) in json.dumps(box.get(plural, name))  # it stays declared

@@ -208,6 +208,13 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "The job was deleted, so its outcome is not known.",
     ),
     (
+        "WL-JOB-412",
+        "there is nothing to resume",
+        "`windlass run --resume` and `windlass submit --resume` create the next attempt of a job that has ended. The "
+        "job does not exist, has not ended or has completed, or no checkpoint is at the place that it declares. "
+        "`why` names the reason, `try` what to do instead.",
+    ),
+    (
         "WL-JOB-413",
         "the job can never run as it is",
         "One rank needs more than any node has even when empty, the gang more than the whole cluster, or no "

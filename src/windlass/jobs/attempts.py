@@ -324,10 +324,13 @@ def _is_spent(pod: AttemptPod, spent: tuple[str, ...], ended: float) -> bool:
 
 
 def _queued_again(before: Attempt, observed: JobObservation) -> float:
-    """Return since when the next attempt waits: the end of the last one, or its resume."""
+    """Return since when the next attempt waits: the end of the last one, or its resume.
+
+    A job that was created again after its end waits from its creation.
+    """
     if before.cause == EndCause.USER:
-        return max([before.ended, *(pod.created for pod in observed.pods if not pod.lost)])
-    return before.ended
+        return max([before.ended, observed.created, *(pod.created for pod in observed.pods if not pod.lost)])
+    return max(before.ended, observed.created)
 
 
 def _bounded(ledger: AttemptLedger, attempts: tuple[Attempt, ...]) -> AttemptLedger:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_flags import (
     create_job,
@@ -28,6 +29,12 @@ CONTEXT = {"allow_interspersed_args": False}
 def command(invocation: Invocation, wait: bool, dry_run: bool, **given: Any) -> int:
     """Queue a command as a job and return."""
     request = job_request_of(given)
+    if dry_run and request.resume is not None:
+        raise WindlassError(
+            "WL-USE-400",
+            "--dry-run and --resume do not go together: the manifest of the next attempt is that of the job",
+            remedies=("windlass get vcjob NAME -o yaml", "windlass submit --dry-run -- COMMAND"),
+        )
     if dry_run:
         return _print_manifest(invocation, dry_run_job(invocation, request))
     job = create_job(invocation, request, invocation.note)

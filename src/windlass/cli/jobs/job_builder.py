@@ -79,6 +79,8 @@ class JobRequest:
     checkpoint_path: str = ""
     checkpoint_hook: str = ""
     """File or directory of the checkpoints, and the hook that saves one."""
+    resume: str | None = None
+    """Name of the job of which the next attempt is created; empty: found by the command. ``None``: a new job."""
     kind: str = "vcjob"
     """Kind of the job (:data:`windlass.cli.jobs.kind_manifests.KINDS`)."""
     followed: bool = False

@@ -53,7 +53,7 @@ def _count(*names: str, least: int, **more: Any) -> Callable[[Function], Functio
 
 
 _FLAGS = (
-    click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+    click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND..."),
     _count("-g", "--gpus", least=0, default=0, help="GPUs per rank."),
     _count(
         "-n",
@@ -140,6 +140,15 @@ _FLAGS = (
         metavar="COMMAND",
         help="Command, or http://:PORT/PATH, that saves a checkpoint before SIGTERM.",
     ),
+    click.option(
+        "--resume",
+        is_flag=False,
+        flag_value="",
+        default=None,
+        metavar="[JOB]",
+        help="Create the next attempt of a job that has ended, with its name, checkpoints and attempts.",
+        shell_complete=completer("jobs"),
+    ),
     click.option("--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."),
     click.option(
         "--kind",
@@ -168,6 +177,11 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
     seconds = _time_limit(time) if time else 0
     command_line = "windlass run" if followed else "windlass submit"
     given["elastic"] = elastic_range(given["elastic"], given["nodes"], command_line)
+    if not words and given.get("resume") is None:
+        context = click.get_current_context()
+        raise click.MissingParameter(
+            ctx=context, param=next(p for p in context.command.params if p.name == "words")
+        )
     request = JobRequest(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(request)
     check_name(request)
@@ -209,6 +223,13 @@ def create_job(
     """
     embedded = not invocation.target.remote
     resource_of(request)
+    if request.resume is not None and not request.command:
+        from windlass.cli.jobs.resume_run import check_flags
+
+        check_flags(request)
+        if embedded:
+            _ensure_running(invocation, request, progress)
+        return _next_attempt(invocation, request)
     environment_of(request, embedded=embedded, environ=os.environ)
     if checked:
         return _create(invocation, request, embedded, adjust)
@@ -226,7 +247,15 @@ def create_job(
         )
     ranks = request.elastic[0] if request.elastic is not None else request.nodes
     check_capacity(invocation, replace(request, nodes=ranks))
+    if request.resume is not None:
+        return _next_attempt(invocation, request)
     return _create(invocation, request, embedded, adjust)
+
+
+def _next_attempt(invocation: Invocation, request: JobRequest) -> dict[str, Any]:
+    from windlass.cli.jobs.resume_run import create_next_attempt
+
+    return create_next_attempt(invocation, request)
 
 
 def _warn_about_sbatch(invocation: Invocation, request: JobRequest) -> None:
