@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -82,7 +83,7 @@ def text_of(output: Mapping[str, Any], field: str = "") -> str:
 
 def number_of(value: Any) -> float | None:
     """Return a score as a number; ``None`` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 

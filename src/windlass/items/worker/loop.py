@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
@@ -31,6 +32,8 @@ COMMIT_SECONDS = 0.5
 """Maximum time that results wait before they are committed (seconds)."""
 COMMIT_ITEMS = 1024
 """Maximum number of results that are committed at once."""
+COMMIT_BYTES = 8 * 2**20
+"""Size of results in characters from which on they are committed."""
 LEASE_SECONDS = 10.0
 """Time that a request of items may wait for some (seconds)."""
 
@@ -185,37 +188,56 @@ def score_of(score: scorers.Scorer, outcome: Outcome, item: WorkItem) -> float |
     return value
 
 
+def result_text(outcome: Outcome, score: float | None) -> str:
+    """Return a result as JSON. An output that is not valid JSON becomes an error of its item."""
+    number, seconds = outcome.number, round(outcome.seconds, 6)
+    if outcome.output is not None:
+        try:
+            row = json.dumps(outcome.output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            row.encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            outcome.kind, outcome.reason = "program", "InvalidOutput"
+            outcome.message = f"the output is not valid JSON: {error}"[:500]
+        else:
+            scored = "" if score is None else f',"score":{score!r}'
+            return f'{{"n":{number},"seconds":{seconds!r}{scored},"row":{row}}}'
+    kind, reason = outcome.kind or "program", outcome.reason or "Error"
+    error = {"kind": kind, "reason": reason, "message": outcome.message}
+    return json.dumps({"n": number, "seconds": seconds, "error": error})
+
+
 class _Results:
     """Results of one lease that are not committed yet."""
 
     def __init__(self, link: DriverLink, lease: str, batch: WorkBatch, now: float) -> None:
         self._link, self._lease, self._batch = link, lease, batch
-        self._results: list[dict[str, Any]] = []
+        self._results: list[str] = []
+        self._size = 0
         self._numbers: set[int] = set()
         self._since = now
 
     def add(self, outcome: Outcome, score: float | None) -> None:
         self._numbers.add(outcome.number)
-        result: dict[str, Any] = {"n": outcome.number, "seconds": round(outcome.seconds, 6)}
-        if outcome.output is not None:
-            result["row"] = outcome.output
-            if score is not None:
-                result["score"] = score
-        else:
-            kind, reason = outcome.kind or "program", outcome.reason
-            result["error"] = {"kind": kind, "reason": reason or "Error", "message": outcome.message}
-        self._results.append(result)
+        text = result_text(outcome, score)
+        self._results.append(text)
+        self._size += len(text)
 
     def due(self, now: float) -> bool:
-        return len(self._results) >= COMMIT_ITEMS or now - self._since >= COMMIT_SECONDS
+        full = len(self._results) >= COMMIT_ITEMS or self._size >= COMMIT_BYTES
+        return full or now - self._since >= COMMIT_SECONDS
 
     def send(self, now: float) -> None:
         """Commit what is there, also after the lease was lost: a first result counts."""
         if not self._results:
             return
-        results, self._results = self._results, []
+        results, self._results, self._size = self._results, [], 0
         seconds, self._since = now - self._since, now
-        answer = self._link.call("/v1/commit", lease=self._lease, results=results, seconds=round(seconds, 6))
+        answer = self._link.call(
+            "/v1/commit",
+            lease=self._lease,
+            seconds=round(seconds, 6),
+            results=f"[{','.join(results)}]",
+        )
         self._batch.dropped.update(answer["revoked"])
         if answer["lost"]:
             self._batch.lost = True
