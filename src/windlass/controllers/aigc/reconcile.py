@@ -189,7 +189,7 @@ class _Reconciliation:
         if batch is None or batch.get("finished") or self.observed.now < worker.ended + IDLE_SECONDS:
             return False
         items = batch.get("items") or {}
-        settled = sum(int(items.get(name) or 0) for name in ("done", "failed", "deadLetter"))
+        settled = sum(int(items.get(name) or 0) for name in ("done", "deadLetter"))
         return settled < int(items.get("total") or 0)
 
     def _write_record(self, decision: NextActions) -> None:
