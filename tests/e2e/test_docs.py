@@ -51,6 +51,7 @@ PROSE = {
     "docs/guides/load-rescheduling.md",
     "docs/guides/scheduler-configuration.md",
     "docs/guides/volcano.md",
+    "docs/guides/openai-batches.md",  # ``test_openai_batches.py`` plays it
     "docs/guides/ray.md",  # ``test_ray.py`` plays it
     "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",

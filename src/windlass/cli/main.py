@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugin": ("Cluster", "Scheduling plugins: list them, try one before it is switched on."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
+    "batch-api": ("Jobs", "Serve OpenAI's files and batches; each batch runs as a job."),
     "reserve-device": ("Cluster", "Hold a GPU for pods that share it (in a reservation pod)."),
     "install": ("Cluster", "Install Windlass in a cluster, or update it."),
     "uninstall": ("Cluster", "Remove Windlass from a cluster; queues, jobs and running pods stay."),
