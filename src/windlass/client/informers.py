@@ -65,20 +65,35 @@ def key_of(namespace: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Handler(Generic[T]):
-    on_add: Callable[[T], None] | None
-    on_update: Callable[[T, T], None] | None
-    on_delete: Callable[[T], None] | None
+class _Handlers(Generic[T]):
+    """Callbacks by the kind of change, in the order of their registration."""
+
+    on_add: tuple[Callable[[T], None], ...] = ()
+    on_update: tuple[Callable[[T, T], None], ...] = ()
+    on_delete: tuple[Callable[[T], None], ...] = ()
+
+    def plus(self, other: _Handlers[T]) -> _Handlers[T]:
+        """Return these callbacks, and those of ``other`` that are not among them."""
+        return _Handlers(
+            tuple(dict.fromkeys((*self.on_add, *other.on_add))),
+            tuple(dict.fromkeys((*self.on_update, *other.on_update))),
+            tuple(dict.fromkeys((*self.on_delete, *other.on_delete))),
+        )
 
     def tell(self, old: T | None, new: T | None) -> None:
         if new is None:
-            if self.on_delete is not None and old is not None:
-                self.on_delete(old)
+            if old is not None:
+                for on_delete in self.on_delete:
+                    on_delete(old)
         elif old is None:
-            if self.on_add is not None:
-                self.on_add(new)
-        elif self.on_update is not None:
-            self.on_update(old, new)
+            for on_add in self.on_add:
+                on_add(new)
+        else:
+            for on_update in self.on_update:
+                on_update(old, new)
+
+
+_NO_HANDLERS: _Handlers[Any] = _Handlers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +118,8 @@ class Informer(Generic[T]):
         self._items: dict[str, T] = {}
         self.items: Mapping[str, T] = MappingProxyType(self._items)
         """Live view by key (``namespace/name`` or ``name``). Records must not be changed."""
-        self._handlers: tuple[_Handler[T], ...] = ()
-        self._routed: dict[Callable[[T], str], dict[str, tuple[_Handler[T], ...]]] = {}
+        self._handlers: _Handlers[T] = _NO_HANDLERS
+        self._routed: dict[Callable[[T], str], dict[str, _Handlers[T]]] = {}
         self._synced = asyncio.Event()
 
     @property
@@ -128,13 +143,17 @@ class Informer(Generic[T]):
         ``on_add`` is called at once for each existing object. An exception in a handler
         ends :meth:`SharedInformers.run`. ``route``: only for some records.
         """
-        handler = _Handler(on_add, on_update, on_delete)
+        added = _Handlers(
+            () if on_add is None else (on_add,),
+            () if on_update is None else (on_update,),
+            () if on_delete is None else (on_delete,),
+        )
         if route is None:
-            self._handlers = (*self._handlers, handler)
+            self._handlers = self._handlers.plus(added)
         else:
             table = self._routed.setdefault(route.value, {})
             for value in route.values:
-                table[value] = (*table.get(value, ()), handler)
+                table[value] = table.get(value, _NO_HANDLERS).plus(added)
         if on_add is not None:
             for item in list(self._items.values()):
                 if route is None or route.value(item) in route.values:
@@ -157,23 +176,21 @@ class Informer(Generic[T]):
     def tell(self, old: T | None, new: T | None) -> None:
         if old is new:
             return
-        for handler in self._handlers:
-            handler.tell(old, new)
+        self._handlers.tell(old, new)
         for value, table in self._routed.items():
             before = value(old) if old is not None else None
             after = value(new) if new is not None else before
-            handlers = table.get(after, ()) if after is not None else ()
+            handlers = table.get(after, _NO_HANDLERS) if after is not None else _NO_HANDLERS
             if before is not None and before != after:
-                handlers = tuple(dict.fromkeys((*handlers, *table.get(before, ()))))
-            for handler in handlers:
-                handler.tell(old, new)
+                handlers = handlers.plus(table.get(before, _NO_HANDLERS))
+            handlers.tell(old, new)
 
     def now_synced(self) -> None:
         self._synced.set()
 
     @property
     def listened(self) -> bool:
-        return bool(self._handlers or self._routed)
+        return self._handlers is not _NO_HANDLERS or bool(self._routed)
 
 
 class _Stream:

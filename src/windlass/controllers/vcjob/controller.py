@@ -89,7 +89,7 @@ class JobController:
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._jobs, lambda job: [job.key]),
-            WatchedCollection(self._pods, _pod_keys, route=pods_of(VOLCANO_JOBS)),
+            WatchedCollection(self._pods, _pod_keys, _pod_changed, pods_of(VOLCANO_JOBS)),
             WatchedCollection(self._groups, _owner_keys),
             WatchedCollection(self._maps, self._hosts_keys),
             WatchedCollection(self._services, self._service_keys),
@@ -226,6 +226,18 @@ def _pod_keys(pod: Pod) -> Iterable[str]:
     if owner is None or not _is_job(owner.kind, owner.api_version):
         return ()
     return (f"{pod.namespace}/{owner.name}",)
+
+
+def _pod_changed(old: Pod, new: Pod) -> bool:
+    """Return whether an update of a pod may matter to its job. That it has a node does not."""
+
+    def facts(pod: Pod) -> tuple[object, ...]:
+        notes = pod.annotations
+        place = notes.get(names.TASK_SPEC), notes.get(names.TASK_INDEX), notes.get(names.JOB_VERSION)
+        end = pod.deleted, pod.exits, pod.ended, pod.restarts
+        return pod.uid, pod.phase, pod.ready, end, place, pod.labels
+
+    return facts(old) != facts(new)
 
 
 def _owner_keys(stored: StoredObject) -> Iterable[str]:
