@@ -10,7 +10,7 @@ from windlass.api.annotations import JOB_NAME
 from windlass.api.resources import JOB_FLOWS, JOB_TEMPLATES, PODS, VOLCANO_JOBS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
-from windlass.controllers.effects import NOTHING, Effects, controller_of
+from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.jobflow.flow import CREATED_BY_TEMPLATE, FlowStep, pods_to_probe, read_flow
 from windlass.controllers.jobflow.probing import Probe, probe_pod
@@ -21,10 +21,13 @@ from windlass.controllers.jobflow.reconcile import (
     reconcile_template,
     waiting_steps,
 )
+from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
+_OWNED = ControlledBy(JOB_FLOWS)
+_MARK = CREATED_BY_TEMPLATE.encode()
 
 
 class JobFlowController:
@@ -41,14 +44,14 @@ class JobFlowController:
         )
         self._jobs: Informer[StoredObject] = informers.informer(VOLCANO_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._jobs_of = RecordIndex(self._jobs, _uid_of_flow, lambda job: job.key)
+        self._jobs_of = RecordIndex(self._jobs, _OWNED.uids, lambda job: job.key)
         self._pods_of = RecordIndex(self._pods, _job_of_pod, lambda pod: pod.key)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._flows, lambda flow: [flow.key]),
             WatchedCollection(self._templates, self._flows_of_template),
-            WatchedCollection(self._jobs, _flow_keys),
+            WatchedCollection(self._jobs, _OWNED.keys),
         )
 
     def initial_keys(self) -> Iterable[str]:
@@ -143,29 +146,10 @@ class JobTemplateController:
         return reconcile_template(stored.object, jobs)
 
 
-def _flow_of(job: StoredObject) -> Json | None:
-    owner = controller_of(job.object)
-    if (
-        owner is None
-        or owner.get("kind") != JOB_FLOWS.kind
-        or owner.get("apiVersion") != JOB_FLOWS.api_version
-    ):
-        return None
-    return owner
-
-
-def _uid_of_flow(job: StoredObject) -> Iterable[str]:
-    owner = _flow_of(job)
-    return (owner["uid"],) if owner is not None else ()
-
-
-def _flow_keys(job: StoredObject) -> Iterable[str]:
-    owner = _flow_of(job)
-    return (f"{job.key.partition('/')[0]}/{owner['name']}",) if owner is not None else ()
-
-
 def _template_keys(job: StoredObject) -> Iterable[str]:
     """Return the key of the template that the job's label names (``NAMESPACE.NAME``)."""
+    if _MARK not in job.raw:
+        return ()
     namespace = job.key.partition("/")[0]
     mark = (job.object["metadata"].get("labels") or {}).get(CREATED_BY_TEMPLATE, "")
     name = mark.removeprefix(f"{namespace}.")
