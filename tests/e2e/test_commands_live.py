@@ -261,6 +261,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("plugin ls", r"low-priority-gate(.|\n)*policy in force"),
     ("install --dry-run", r"dry run"),
     ("model ls", r"single-node mode serves"),
+    ("workflow ls", r"No workflows"),
     ("upgrade --check", r"ready: "),
     ("uninstall --dry-run", r"would be deleted"),
 )

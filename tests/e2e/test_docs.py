@@ -53,6 +53,7 @@ PROSE = {
     "docs/guides/volcano.md",
     "docs/guides/openai-batches.md",  # ``test_openai_batches.py`` plays it
     "docs/guides/ray.md",  # ``test_ray.py`` plays it
+    "docs/guides/workflows.md",  # ``test_workflows.py`` plays it
     "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",

@@ -252,6 +252,30 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "could make. Fetches that may succeed later go on in the background: `windlass model ls` shows them.",
     ),
     (
+        "WL-WORKFLOW-400",
+        "the manifest is not a workflow",
+        "`windlass workflow run` creates workflows, and templates that stand in the same file. Other objects are "
+        "created by `windlass apply -f FILE`.",
+    ),
+    (
+        "WL-WORKFLOW-404",
+        "there is no such workflow or node",
+        "`windlass workflow ls` lists the workflows of the namespace, `windlass workflow show WORKFLOW` the nodes "
+        "of one. A node is named by its name, its whole path or its id.",
+    ),
+    (
+        "WL-WORKFLOW-409",
+        "the workflow is not in a state for this",
+        "Only a workflow that has ended is run again, only one that has not is stopped, and only suspended nodes "
+        "are resumed. The message says what the state is.",
+    ),
+    (
+        "WL-WORKFLOW-503",
+        "no controller answers about the workflow",
+        "The request stands in an annotation of the workflow, and the controller of workflows carries it out. "
+        "`windlass status` says whether it runs.",
+    ),
+    (
         "WL-PRIORITY-404",
         "there is no such priority class",
         "The class named by --priority does not exist. `windlass get priorityclasses` lists them.",

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "requeue": ("Jobs", "End the pods of jobs and queue the jobs again."),
     "scale": ("Jobs", "Change the number of pods of a job."),
     "convert": ("Jobs", "Print the jobs of a manifest as jobs of another kind."),
+    "workflow": ("Jobs", "Workflows: run, ls, show, graph, logs, retry, resubmit, stop, suspend, resume."),
     "apply": ("Objects", "Create or change objects from manifests."),
     "get": ("Objects", "List objects."),
     "describe": ("Objects", "Show objects with their events."),

@@ -1,0 +1,309 @@
+"""``windlass workflow``: graphs of tasks, in Argo's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.cli import errors
+from windlass.cli.command_group import NounGroup
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import wide_tables
+from windlass.cli.output.formats import emit
+from windlass.cli.text import age_of, approximate_duration
+from windlass.cli.workflows import lookup
+from windlass.cli.workflows.drawing import COLOURS, SYMBOLS, draw, svg
+from windlass.cli.workflows.layout import graph_of, layers_of
+from windlass.cli.workflows.lookup import FoundWorkflow
+from windlass.controllers.workflow.capture import without_marks
+from windlass.workflow import words
+from windlass.workflow.commands import RequestProblem
+from windlass.workflow.node import NodeStatus, pod_name
+
+_FAILED = 1
+_PARAMETERS = click.option(
+    "-p", "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="Parameter; may be repeated."
+)
+
+
+@click.group("workflow", cls=NounGroup)
+def command() -> None:
+    """Workflows: run, ls, show, graph, logs, retry, resubmit, stop, suspend, resume."""
+
+
+@command.command("run")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option("--template", default="", metavar="NAME", help="Run this WorkflowTemplate instead of a file.")
+@_PARAMETERS
+@click.option("--entrypoint", default="", metavar="NAME", help="Template to begin with.")
+@click.option("--name", default="", metavar="NAME", help="Name of the workflow.")
+@click.option("--no-wait", is_flag=True, help="Return before the workflow has ended.")
+@standard()
+def run(
+    invocation: Invocation,
+    file: str | None,
+    template: str,
+    parameters: tuple[str, ...],
+    entrypoint: str,
+    name: str,
+    no_wait: bool,
+) -> int:
+    """Run a workflow from a manifest or a template, and follow it to its end."""
+    from windlass.cli.workflows.requests import create_from_file, create_from_template, parameters_of
+
+    values = parameters_of(parameters)
+    if bool(file) == bool(template):
+        remedies = ("windlass workflow run FILE", "windlass workflow run --template NAME")
+        raise WindlassError("WL-USE-400", "either a file or --template is needed", remedies=remedies)
+    if template:
+        created = [create_from_template(invocation, template, values, entrypoint, name)]
+    else:
+        created = create_from_file(invocation, str(file), values, entrypoint, name)
+    status = errors.OK
+    for kind, obj in created:
+        invocation.note(f"{kind.kind} {obj['metadata']['name']} created")
+        if not no_wait:
+            status = max(status, _follow(invocation, obj))
+    if no_wait and invocation.structured:
+        items = [obj for _, obj in created]
+        emit(invocation, {"items": items}, names=[f"workflow/{obj['metadata']['name']}" for obj in items])
+    return status
+
+
+def _follow(invocation: Invocation, obj: dict[str, Any]) -> int:
+    """Print the nodes as they end, and then the workflow."""
+    told: set[str] = set()
+    namespace = obj["metadata"].get("namespace")
+    while True:
+        invocation.namespace = namespace or invocation.namespace
+        found = lookup.find(invocation, obj["metadata"]["name"])
+        for node in sorted(found.nodes.values(), key=lambda one: one.finished_at or ""):
+            if node.fulfilled and node.id not in told:
+                told.add(node.id)
+                _tell(invocation, node)
+        if found.status.get("finishedAt"):
+            break
+        invocation.clock.pause(0.2)
+    if invocation.structured:
+        emit(invocation, found.obj, names=[f"workflow/{found.name}"])
+    else:
+        message = f": {found.status['message']}" if found.status.get("message") else ""
+        invocation.out.line(f"workflow {found.name}: {found.phase}{message}")
+    return errors.OK if found.phase == words.SUCCEEDED else _FAILED
+
+
+def _tell(invocation: Invocation, node: NodeStatus) -> None:
+    if node.type not in (words.POD, words.SUSPEND, words.SKIPPED_NODE) or invocation.structured:
+        return
+    symbol = invocation.out.paint(SYMBOLS.get(node.phase, "?"), COLOURS.get(node.phase, ""))
+    message = f"  {node.message.splitlines()[0]}" if node.message else ""
+    invocation.out.line(f"{symbol} {node.display_name}{message}")
+
+
+@command.command("ls")
+@standard(all_namespaces=True)
+def list_workflows(invocation: Invocation) -> int:
+    """List workflows with their phases and progress."""
+    found = lookup.workflows(invocation)
+    if invocation.structured:
+        items = [obj for _, obj in found]
+        emit(invocation, {"items": items}, names=[f"workflow/{obj['metadata']['name']}" for obj in items])
+        return errors.OK
+    if not found:
+        invocation.note("No workflows. To run one: windlass workflow run FILE")
+        return errors.OK
+    now, rows = invocation.clock.now(), []
+    from windlass.cli.workflows.show import seconds_of
+
+    for kind, obj in found:
+        status = obj.get("status") or {}
+        cells = [
+            obj["metadata"]["name"],
+            kind.kind,
+            status.get("phase") or "Pending",
+            status.get("progress") or "0/0",
+            age_of(obj, now),
+            approximate_duration(seconds_of(status, now)),
+            status.get("message") or "",
+        ]
+        rows.append([obj["metadata"].get("namespace", ""), *cells] if invocation.all_namespaces else cells)
+    header = ["NAME", "KIND", "STATUS", "PROGRESS", "AGE", "DURATION", "MESSAGE"]
+    if invocation.all_namespaces:
+        header.insert(0, "NAMESPACE")
+    wide_tables.show(invocation, header, rows, optional=("KIND", "DURATION"))
+    return errors.OK
+
+
+@command.command("show")
+@click.argument("workflow", metavar="WORKFLOW")
+@standard()
+def show(invocation: Invocation, workflow: str) -> int:
+    """Show a workflow with the tree of its nodes."""
+    from windlass.cli.workflows.show import print_workflow
+
+    found = lookup.find(invocation, workflow)
+    if invocation.structured:
+        emit(invocation, found.obj, names=[f"workflow/{found.name}"])
+    else:
+        print_workflow(invocation, found)
+    return errors.OK
+
+
+@command.command("graph")
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option("--svg", "file", default="", metavar="FILE", help="Write the picture as SVG to this file.")
+@standard(output=False)
+def graph(invocation: Invocation, workflow: str, file: str) -> int:
+    """Draw the graph of a workflow, in the terminal or as SVG."""
+    found = lookup.find(invocation, workflow)
+    boxes = graph_of(found.nodes)
+    layers = layers_of(boxes)
+    if not file:
+        lines = draw(boxes, layers, invocation.out.paint)
+        invocation.out.write("".join(f"{line}\n" for line in lines))
+        return errors.OK
+    try:
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write(svg(boxes, layers, f"{found.name}: {found.phase}"))
+    except OSError as problem:
+        raise WindlassError(
+            "WL-OUTPUT-500", f"{file} cannot be written: {problem.strerror}", remedies=("ls -ld .",)
+        ) from problem
+    invocation.out.line(f"{file} written")
+    return errors.OK
+
+
+@command.command("logs")
+@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("node", required=False, metavar="[NODE]")
+@standard(output=False)
+def logs(invocation: Invocation, workflow: str, node: str | None) -> int:
+    """Print the output of a workflow's nodes, each line with its node."""
+    found = lookup.find(invocation, workflow)
+    chosen = [found.node(node)] if node else list(found.nodes.values())
+    if node and chosen[0].type != words.POD:
+        chosen = [one for one in found.nodes.values() if one.name.startswith(chosen[0].name)]
+    pods = [one for one in chosen if one.type == words.POD and one.managed_object is None]
+    for one in sorted(pods, key=lambda each: (each.started_at or "", each.name)):
+        prefix = "" if node and len(pods) == 1 else invocation.out.paint(f"{one.display_name}: ", "cyan")
+        for line in _log(invocation, found, one).splitlines():
+            invocation.out.line(f"{prefix}{line}")
+    return errors.OK
+
+
+def _log(invocation: Invocation, found: FoundWorkflow, node: NodeStatus) -> str:
+    name = pod_name(found.name, node)
+    try:
+        data = b"".join(invocation.client.logs(found.namespace, name, container="main"))
+    except StatusError as problem:
+        invocation.note(f"{node.display_name}: {problem.message}")
+        return ""
+    return without_marks(data.decode(errors="replace"))
+
+
+@command.command("retry")
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option(
+    "--from", "node", default="", metavar="NODE", help="Run this node and all that follows it again."
+)
+@_PARAMETERS
+@standard(output=False)
+def retry(invocation: Invocation, workflow: str, node: str, parameters: tuple[str, ...]) -> int:
+    """Run again what failed, or all from a node on. What succeeded before is kept."""
+    from windlass.cli.workflows.requests import parameters_of, send
+    from windlass.workflow import commands
+
+    found = lookup.find(invocation, workflow)
+    if not found.status.get("finishedAt"):
+        raise WindlassError(
+            "WL-WORKFLOW-409",
+            f"workflow {workflow} has not ended: its phase is {found.phase}",
+            remedies=(f"windlass workflow stop {workflow}",),
+        )
+    try:  # the answer of the controller would only be an event
+        kept, removed = commands.retry(dict(found.nodes), found.name, {"node": node} if node else {})
+    except RequestProblem as problem:
+        raise WindlassError(
+            "WL-WORKFLOW-409", str(problem), remedies=(f"windlass workflow retry {workflow} --from NODE",)
+        ) from None
+    request: dict[str, Any] = {"action": "retry", "parameters": parameters_of(parameters)}
+    if node:
+        request["node"] = found.node(node).id
+    send(invocation, found, request)
+    stays = sum(one.phase == words.SUCCEEDED and one.type == words.POD for one in kept.values())
+    invocation.out.line(f"workflow {workflow} runs again: {len(removed)} nodes reset, {stays} kept")
+    return errors.OK
+
+
+@command.command("resubmit")
+@click.argument("workflow", metavar="WORKFLOW")
+@_PARAMETERS
+@standard(output=False)
+def resubmit(invocation: Invocation, workflow: str, parameters: tuple[str, ...]) -> int:
+    """Run the whole workflow again as a new one."""
+    from windlass.cli.workflows.requests import parameters_of
+    from windlass.cli.workflows.requests import resubmit as create
+
+    found = lookup.find(invocation, workflow)
+    obj = create(invocation, found, parameters_of(parameters))
+    invocation.out.line(f"workflow {obj['metadata']['name']} created")
+    return errors.OK
+
+
+@command.command("stop")
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option("--now", "terminate", is_flag=True, help="Do not run exit handlers.")
+@standard(output=False)
+def stop(invocation: Invocation, workflow: str, terminate: bool) -> int:
+    """End a workflow. Its exit handlers run first."""
+    found = lookup.find(invocation, workflow)
+    if found.status.get("finishedAt"):
+        raise WindlassError("WL-WORKFLOW-409", f"workflow {workflow} has ended: its phase is {found.phase}")
+    strategy = words.TERMINATE if terminate else words.STOP
+    invocation.client.patch(found.kind, found.name, {"spec": {"shutdown": strategy}}, found.namespace)
+    invocation.out.line(f"workflow {workflow} is stopped")
+    return errors.OK
+
+
+@command.command("suspend")
+@click.argument("workflow", metavar="WORKFLOW")
+@standard(output=False)
+def suspend(invocation: Invocation, workflow: str) -> int:
+    """Begin no more nodes until the workflow is resumed."""
+    found = lookup.find(invocation, workflow)
+    invocation.client.patch(found.kind, found.name, {"spec": {"suspend": True}}, found.namespace)
+    invocation.out.line(f"workflow {workflow} is suspended")
+    return errors.OK
+
+
+@command.command("resume")
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option("--node", default="", metavar="NODE", help="Suspended node. [default: all]")
+@_PARAMETERS
+@standard(output=False)
+def resume(invocation: Invocation, workflow: str, node: str, parameters: tuple[str, ...]) -> int:
+    """Go on with a suspended workflow, or end its suspended nodes. -p gives their outputs."""
+    from windlass.cli.workflows.requests import parameters_of, send
+    from windlass.workflow import commands
+
+    found = lookup.find(invocation, workflow)
+    if found.obj["spec"].get("suspend"):
+        invocation.client.patch(found.kind, found.name, {"spec": {"suspend": None}}, found.namespace)
+        invocation.out.line(f"workflow {workflow} is resumed")
+        return errors.OK
+    request: dict[str, Any] = {"action": "resume", "parameters": parameters_of(parameters)}
+    if node:
+        request["node"] = found.node(node).id
+    waiting = [one for one in found.nodes.values() if one.type == words.SUSPEND and not one.fulfilled]
+    if not waiting:
+        raise WindlassError("WL-WORKFLOW-409", f"nothing of workflow {workflow} is suspended")
+    try:
+        commands.resume(found.nodes, request, 0.0)
+    except RequestProblem as problem:
+        raise WindlassError("WL-WORKFLOW-409", str(problem)) from None
+    send(invocation, found, request)
+    invocation.out.line(f"workflow {workflow} is resumed")
+    return errors.OK

@@ -1,0 +1,1 @@
+"""Workflows from the command line: their nodes, pictures and requests."""

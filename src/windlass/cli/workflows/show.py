@@ -1,0 +1,91 @@
+"""Text of ``windlass workflow show``: the workflow and the tree of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.cli.invocation import Invocation
+from windlass.cli.tables import pairs
+from windlass.cli.text import approximate_duration, timestamp
+from windlass.cli.workflows.drawing import COLOURS, SYMBOLS
+from windlass.cli.workflows.lookup import FoundWorkflow
+from windlass.workflow import words
+from windlass.workflow.node import NodeStatus, pod_name
+
+MOST_LINES = 200
+"""Maximum number of nodes that the tree lists."""
+
+
+def seconds_of(found: Mapping[str, Any], now: float) -> float:
+    """Return how long a workflow ran, up to now."""
+    started, ended = found.get("startedAt"), found.get("finishedAt")
+    if not started:
+        return 0.0
+    return max(0.0, (timestamp(ended) if ended else now) - timestamp(started))
+
+
+def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
+    """Print the workflow, its parameters and outputs, and its nodes."""
+    status, out = found.status, invocation.out
+    rows = [("Name", found.name), ("Namespace", found.namespace), ("Kind", found.kind.kind)]
+    rows.append(("Status", out.paint(found.phase, COLOURS.get(found.phase, ""))))
+    if status.get("message"):
+        rows.append(("Message", str(status["message"])))
+    if status.get("startedAt"):
+        rows.append(("Started", str(status["startedAt"])))
+    rows.append(("Duration", approximate_duration(seconds_of(status, invocation.clock.now()))))
+    rows.append(("Progress", str(status.get("progress", "0/0"))))
+    spec = status.get("storedWorkflowTemplateSpec") or found.obj.get("spec") or {}
+    for title, owner in (("Parameter", spec.get("arguments")), ("Output", status.get("outputs"))):
+        listed = (owner or {}).get("parameters") or ()
+        rows += [(f"{title} {one.get('name')}", str(one.get("value", ""))) for one in listed]
+    out.write(pairs(rows))
+    out.line()
+    lines = list(tree(found.nodes, found.name))
+    for indent, node in lines[:MOST_LINES]:
+        out.line(_line(invocation, found, indent, node))
+    if len(lines) > MOST_LINES:
+        out.line(f"… {len(lines) - MOST_LINES} more nodes: windlass workflow show {found.name} -o json")
+
+
+def tree(nodes: Mapping[str, NodeStatus], root: str) -> Iterator[tuple[str, NodeStatus]]:
+    """Yield the nodes with their indents: what is inside another one below it."""
+    inside: dict[str, list[NodeStatus]] = {}
+    attempts = {child for node in nodes.values() if node.type == words.RETRY for child in node.children}
+    for node in nodes.values():
+        if node.type == words.STEP_GROUP or node.id == root:
+            continue
+        parent = node.boundary_id or root
+        if node.id in attempts and (node.node_flag or {}).get("retried"):
+            parent = next(
+                other.id
+                for other in nodes.values()
+                if other.type == words.RETRY and node.id in other.children
+            )
+        inside.setdefault(parent, []).append(node)
+    stack: list[tuple[str, NodeStatus]] = [("", nodes[root])] if root in nodes else []
+    while stack:
+        indent, node = stack.pop()
+        yield indent, node
+        below = sorted(inside.get(node.id, ()), key=lambda one: (one.started_at or "", one.name))
+        plain = indent.replace("├─ ", "│  ").replace("└─ ", "   ")
+        last = len(below) - 1
+        stack += [
+            (plain + ("└─ " if at == last else "├─ "), one) for at, one in reversed(list(enumerate(below)))
+        ]
+
+
+def _line(invocation: Invocation, found: FoundWorkflow, indent: str, node: NodeStatus) -> str:
+    symbol = invocation.out.paint(SYMBOLS.get(node.phase, "?"), COLOURS.get(node.phase, ""))
+    parts = [f"{indent}{symbol} {node.display_name}"]
+    if node.type == words.POD and node.managed_object is None:
+        parts.append(invocation.out.paint(pod_name(found.name, node), "dim"))
+    elif node.managed_object is not None:
+        parts.append(f"{node.managed_object.get('kind')}/{node.managed_object.get('name')}")
+    if node.started_at and node.type != words.SKIPPED_NODE:
+        end = timestamp(node.finished_at) if node.finished_at else invocation.clock.now()
+        parts.append(approximate_duration(max(0.0, end - timestamp(node.started_at))))
+    if node.message:
+        parts.append(node.message.splitlines()[0])
+    return "  ".join(parts)
