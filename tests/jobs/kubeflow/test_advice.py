@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from windlass.api.resources import PYTORCH_JOBS, TF_JOBS
 from windlass.jobs.kubeflow.advice import advice
 from windlass.jobs.kubeflow.job import KubeflowJob, read_job
@@ -100,7 +102,25 @@ def test_fixed_sizes_of_torchrun():
         "advice: 3 pods but --nnodes=2; args are not rewritten",
         "advice: Master has 2 GPUs but --nproc_per_node=8",
         "advice: fixed --nnodes and --master_addr override elasticPolicy, so the job will not resize",
+        "advice: elasticPolicy.maxReplicas 2 counts the agents of torchrun, and the Master is one -> "
+        "at most 1 of 2 workers take part; raise maxReplicas",
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"rdzvBackend": "etcd"}, "elasticPolicy.rdzvBackend etcd is the job's own"),
+        ({"rdzvHost": "store.example"}, "elasticPolicy.rdzvHost store.example is no pod of the job"),
+        ({"rdzvHost": "j-worker-1"}, ""),
+        ({"standalone": True, "rdzvBackend": "etcd"}, ""),
+    ],
+)
+def test_rendezvous_that_is_not_told_its_world(policy: dict[str, Any], words: str):
+    found = advice(job({"elasticPolicy": {"minReplicas": 1, "maxReplicas": 4, **policy}}, Worker=replica(2)))
+    assert [words in text and "it waits for its own time-outs" in text for text in found] == [True] * bool(
+        words
+    )
 
 
 def test_torchruns_flags_are_no_matter_for_other_kinds():

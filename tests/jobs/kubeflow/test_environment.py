@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
-from windlass.jobs.kubeflow.job import KubeflowJob, read_job
+from windlass.jobs.kubeflow.job import HeldRendezvous, KubeflowJob, read_job
 from windlass.jobs.kubeflow.kinds import KINDS
 from windlass.jobs.kubeflow.pods import build_pod
+from windlass.jobs.members import RolePod
+from windlass.jobs.rendezvous.announce import MASTER
 
 
 def job(resource: Resource, spec: dict[str, Any] | None = None, **replicas: int) -> KubeflowJob:
@@ -205,10 +208,46 @@ def test_port_of_the_template_is_used():
 def test_a_rendezvous_that_is_left_to_torchrun():
     policy = {"minReplicas": 2, "maxReplicas": 4}
     told = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Worker=3)
-    assert told.kind.rendezvous(told) == (23456, "")
-    with_master = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Master=1, Worker=3)
+    assert told.kind.rendezvous(told) == HeldRendezvous(23456)
+    etcd = job(PYTORCH_JOBS, {"elasticPolicy": {**policy, "rdzvBackend": "etcd-v2"}}, Worker=3)
     elsewhere = job(PYTORCH_JOBS, {"elasticPolicy": {**policy, "rdzvHost": "etcd"}}, Worker=3)
     definition = replace(told.definition, annotations={"windlass.dev/rendezvous": "off"})
-    for left in (with_master, elsewhere, replace(told, definition=definition)):
+    for left in (etcd, elsewhere, replace(told, definition=definition)):
         assert left.kind.rendezvous(left) is None
         assert "PET_MONITOR_INTERVAL" not in environment(left, "Worker", 0)
+
+
+def test_a_master_takes_part_in_the_rendezvous_as_rank_zero():
+    policy = {"minReplicas": 2, "maxReplicas": 4}
+    found = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Master=1, Worker=4)
+    assert found.kind.rendezvous(found) == HeldRendezvous(23456, "", "Worker", 0)
+    assert environment(found, "Master", 0)["PET_RDZV_ENDPOINT"] == "j-worker-0:23456"
+    assert "PET_MONITOR_INTERVAL" in environment(found, "Master", 0)
+    pods = [RolePod(f"j-worker-{index}", "u", "Worker", index, "Running", node="n") for index in range(4)]
+    assert found.kind.world(found, pods) == {0, 1, 2, 3}
+    master = RolePod("j-master-0", "u", "Master", 0, "Running", node="n")
+    assert found.kind.world(found, [*pods, master]) == {MASTER, 0, 1, 2}  # torchrun admits four agents
+
+
+@pytest.mark.parametrize(
+    ("host", "place"),
+    [
+        ("j-master-0", ("Master", 0)),
+        ("j-worker-1", ("Worker", 1)),
+        ("j-worker-0.default.svc.cluster.local", ("Worker", 0)),
+        ("j-worker-9", None),
+        ("store.example", None),
+    ],
+)
+def test_rendezvous_is_in_the_pod_that_its_host_names(host: str, place: tuple[str, int] | None):
+    policy = {"minReplicas": 2, "maxReplicas": 4, "rdzvHost": host, "rdzvPort": 4000, "rdzvId": "run"}
+    found = job(PYTORCH_JOBS, {"elasticPolicy": policy}, Master=1, Worker=3)
+    held = found.kind.rendezvous(found)
+    assert held == (HeldRendezvous(4000, "run", *place) if place else None)
+    assert environment(found, "Worker", 1)["PET_RDZV_ENDPOINT"] == f"{host}:4000"
+    pods = {
+        (role.name, index): build_pod(found, role, index, "windlass")["metadata"]["annotations"]
+        for role in found.definition.roles
+        for index in range(role.replicas)
+    }
+    assert [key for key, notes in pods.items() if names.RENDEZVOUS in notes] == ([place] if place else [])

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.jobs.rendezvous.announce import NOTICE_NAME, announce, index_of, read_world, world_text
+from windlass.jobs.rendezvous.announce import (
+    MASTER,
+    NOTICE_NAME,
+    announce,
+    index_of,
+    read_world,
+    world_text,
+)
 from windlass.jobs.rendezvous.state import RendezvousNode, RendezvousState
 
 MINIMUM, MAXIMUM = 2, 6
@@ -19,7 +26,8 @@ class Agent:
     """Agent of torchrun 1.13: it joins, waits for the round, and leaves it when nodes wait."""
 
     def __init__(self, index: int, pid: int) -> None:
-        self.node = RendezvousNode(f"x-worker-{index}.x", pid, 0)
+        name = "x-master-0" if index == MASTER else f"x-worker-{index}"
+        self.node = RendezvousNode(f"{name}.x", pid, 0)
         self.trains: tuple[int, ...] = ()
         """Indices of the world in which its processes train."""
         self.joining = True
@@ -112,6 +120,14 @@ def test_each_announced_world_forms_without_waits(seed: int) -> None:
     assert not any(node.fqdn == NOTICE_NAME for node in one.state.waiting)
 
 
+def test_master_of_a_job_has_rank_zero_in_each_world() -> None:
+    one = Round(1)
+    for indices in ((MASTER, 0, 1, 2), (MASTER, 0), (MASTER, 0, 1, 2, 3)):
+        one.world(*indices)
+        one.settle()
+        assert ranks(one) == {index: rank for rank, index in enumerate(indices)}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sets(st.integers(1, 5)), st.one_of(st.none(), st.integers(0, 5))), max_size=6),
@@ -131,7 +147,13 @@ def test_a_closed_rendezvous_and_an_empty_world_are_left_alone() -> None:
 
 
 def test_worlds_are_written_as_ranges() -> None:
-    for world, text in (((0, 1, 2, 3, 6), "0-3,6"), ((5,), "5"), ((), ""), ((0, 2, 4, 5), "0,2,4-5")):
+    for world, text in (
+        ((0, 1, 2, 3, 6), "0-3,6"),
+        ((5,), "5"),
+        ((), ""),
+        ((0, 2, 4, 5), "0,2,4-5"),
+        ((MASTER, 0, 1), "master,0-1"),
+    ):
         assert world_text(world) == text
         assert read_world(text) == frozenset(world)
     for text in ("a", "3-", "0-999999999", "1;2"):

@@ -35,7 +35,7 @@ from windlass.jobs.kubeflow import status as statuses
 from windlass.jobs.kubeflow.job import KubeflowJob, KubeflowKind, read_job
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.members import RolePod
-from windlass.jobs.rendezvous.announce import world_text
+from windlass.jobs.rendezvous.announce import MASTER, world_text
 from windlass.kits.ssh_keys import SshKeyPair
 
 Json = dict[str, Any]
@@ -226,16 +226,18 @@ class _KubeflowReconciliation:
 
     def _announce(self) -> None:
         """Write the world on the pod that holds the rendezvous. Its node tells ``torchrun``."""
-        if self.job.kind.rendezvous(self.job) is None:
+        held = self.job.kind.rendezvous(self.job)
+        if held is None:
             return
-        first = next((pod for pod in self.observed.pods if pod.role == WORKER and pod.index == 0), None)
+        place = (held.role, held.index)
+        holder = next((pod for pod in self.observed.pods if (pod.role, pod.index) == place), None)
         world = self.job.kind.world(self.job, self.observed.pods)
-        if first is None or 0 not in world:
+        if holder is None or (held.index if held.role == WORKER else MASTER) not in world:
             return
         text = world_text(world)
-        if text != first.world:
+        if text != holder.world:
             patch = {"metadata": {"annotations": {names.WORLD: text}}}
-            self.plan.stage(Patch(PODS, first.name, patch, self.job.definition.namespace, uid=first.uid))
+            self.plan.stage(Patch(PODS, holder.name, patch, self.job.definition.namespace, uid=holder.uid))
 
     def _update_group(self, group: Json) -> None:
         patch = spec_patch(group, bodies.group_spec(self.job, self.observed.priorities))

@@ -19,7 +19,7 @@ from windlass.jobs.definition import Role
 from windlass.jobs.kubeflow.job import KubeflowJob
 from windlass.jobs.kubeflow.master_port import port_in_arguments
 from windlass.jobs.kubeflow.pods import DOLLAR_BRACE
-from windlass.jobs.kubeflow.pytorch import master_port
+from windlass.jobs.kubeflow.pytorch import elastic_bounds, master_port, rendezvous_place
 
 _NODES = re.compile(r"--nnodes[= ](\d+)(?![\d:])")
 _PROCESSES = re.compile(r"--nproc[_-]per[_-]node[= ](\d+)")
@@ -171,10 +171,31 @@ def _torchrun(job: KubeflowJob) -> Iterator[str]:
             if flag in text.replace("--master-addr", "--master_addr")
         )
         yield f"advice: fixed {fixed} override elasticPolicy, so the job will not resize"
+    yield from _rendezvous(job)
     if (job.spec.get("elasticPolicy") or {}).get("metrics"):
         yield (
             "advice: no autoscaler acts on elasticPolicy.metrics yet -> the job fills the room for its replicas; "
             "change them with kubectl scale"
+        )
+
+
+def _rendezvous(job: KubeflowJob) -> Iterator[str]:
+    """Yield advice about an elastic job with a rendezvous that is not told the world, or with a Master."""
+    policy, worker = job.spec.get("elasticPolicy"), job.role(WORKER)
+    if policy is None or worker is None or policy.get("standalone"):
+        return
+    waits = "torchrun is not told its world -> after a change of size it waits for its own time-outs"
+    backend = policy.get("rdzvBackend") or "c10d"
+    if backend != "c10d":
+        yield f"advice: elasticPolicy.rdzvBackend {backend} is the job's own, so {waits}; omit it to use c10d"
+    elif rendezvous_place(job) is None:
+        host = policy.get("rdzvHost")
+        yield f"advice: elasticPolicy.rdzvHost {host} is no pod of the job, so {waits}; omit it to use worker 0"
+    bounds = elastic_bounds(job.spec)
+    if job.role(MASTER) is not None and bounds is not None and worker.replicas >= bounds[1]:
+        yield (
+            f"advice: elasticPolicy.maxReplicas {bounds[1]} counts the agents of torchrun, and the Master is one "
+            f"-> at most {bounds[1] - 1} of {worker.replicas} workers take part; raise maxReplicas"
         )
 
 

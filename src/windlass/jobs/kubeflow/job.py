@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.kubeflow_fields import KubeflowFields, replicas_of
+from windlass.api.kubeflow_fields import WORKER, KubeflowFields, replicas_of
 from windlass.api.resources import Resource
 from windlass.jobs.definition import (
     CleanPodPolicy,
@@ -59,6 +59,16 @@ class KubeflowJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldRendezvous:
+    """Rendezvous of ``torchrun`` that a pod of the job holds: that of ``role`` and ``index``."""
+
+    port: int
+    run_id: str = ""
+    role: str = WORKER
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KindExtras:
     """Additions of one kind to the pods and the objects around them.
 
@@ -87,8 +97,8 @@ class KubeflowKind:
     ``every_container``: whether all containers get the variables, or only the main one.
     ``minimum``: least number of pods of a role with which the job runs.
     ``counts``: whether failed pods of a role fail the job.
-    ``rendezvous``: port and run id of the rendezvous that is told the world; ``None``: there is none.
-    ``world``: indices of the workers that take part.
+    ``rendezvous``: the rendezvous that is told the world; ``None``: there is none.
+    ``world``: members that take part, by the indices of workers.
     ``adjust``: changes of the definition that the kind makes.
     ``extras``: what pods and surroundings need in addition; ``None``: nothing.
     """
@@ -99,7 +109,7 @@ class KubeflowKind:
     every_container: bool = True
     minimum: Callable[[str, int, Json], int] = lambda _role, replicas, _spec: replicas
     counts: Callable[[str, Json], bool] = lambda _role, _spec: True
-    rendezvous: Callable[[KubeflowJob], tuple[int, str] | None] = lambda _job: None
+    rendezvous: Callable[[KubeflowJob], HeldRendezvous | None] = lambda _job: None
     world: Callable[[KubeflowJob, Sequence[RolePod]], frozenset[int]] = lambda _job, _pods: frozenset()
     adjust: Callable[[JobDefinition, Json], JobDefinition] = lambda definition, _spec: definition
     extras: KindExtras | None = None

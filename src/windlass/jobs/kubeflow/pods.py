@@ -20,7 +20,6 @@ from windlass.api.kubeflow_fields import (
     OPERATOR_NAME,
     REPLICA_INDEX,
     REPLICA_TYPE,
-    WORKER,
     lent_volumes,
 )
 from windlass.api.resources import POD_GROUPS
@@ -71,8 +70,8 @@ def build_pod(job: KubeflowJob, role: Role, index: int, scheduler: str) -> dict[
         names.TASK_SPEC: role.key,
     }
     rendezvous = job.kind.rendezvous(job)
-    if rendezvous is not None and role.name == WORKER and index == 0:
-        annotations[names.RENDEZVOUS] = "/".join(filter(None, map(str, rendezvous)))
+    if rendezvous is not None and (role.name, index) == (rendezvous.role, rendezvous.index):
+        annotations[names.RENDEZVOUS] = "/".join(filter(None, (str(rendezvous.port), rendezvous.run_id)))
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

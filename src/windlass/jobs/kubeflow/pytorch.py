@@ -13,9 +13,16 @@ from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER, replicas_of
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
-from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind, rank_of
+from windlass.jobs.kubeflow.job import (
+    Environment,
+    HeldRendezvous,
+    KubeflowJob,
+    KubeflowKind,
+    rank_of,
+)
 from windlass.jobs.kubeflow.master_port import port_in_arguments
 from windlass.jobs.members import RolePod
+from windlass.jobs.rendezvous.announce import MASTER as RANK_ZERO
 
 MONITOR_INTERVAL, MONITOR_SECONDS = "PET_MONITOR_INTERVAL", "0.5"
 """Interval (seconds) in which ``torchrun`` looks for a new round; 5 by default before PyTorch 2.3."""
@@ -123,33 +130,51 @@ def _elastic(job: KubeflowJob, bounds: tuple[int, int]) -> Environment:
     return env
 
 
-def rendezvous_of(job: KubeflowJob) -> tuple[int, str] | None:
-    """Return port and run id of the c10d rendezvous in worker 0; ``None`` if there is none.
+def rendezvous_of(job: KubeflowJob) -> HeldRendezvous | None:
+    """Return the c10d rendezvous that a pod of the job holds; ``None`` if there is none.
 
-    A rendezvous of another backend or on another host belongs to the user: its rounds
-    are not announced. Neither is one that a master may join, too.
+    It is in worker 0, or in the pod that ``rdzvHost`` names. A rendezvous of another
+    backend or on another host belongs to the user: its rounds are not announced.
     """
     policy = job.spec.get("elasticPolicy")
     worker = job.role(WORKER)
-    if policy is None or worker is None or policy.get("standalone") or job.role(MASTER) is not None:
+    if policy is None or worker is None or policy.get("standalone"):
         return None
     if job.definition.annotations.get(names.RENDEZVOUS) == names.RENDEZVOUS_OFF:
         return None
-    own = (None, "", job.host(worker, 0))
-    if (policy.get("rdzvBackend") or "c10d") != "c10d" or policy.get("rdzvHost") not in own:
+    place = rendezvous_place(job)
+    if (policy.get("rdzvBackend") or "c10d") != "c10d" or place is None:
         return None
-    return int(policy.get("rdzvPort") or job.port(worker)), str(policy.get("rdzvId") or "")
+    port = int(policy.get("rdzvPort") or job.port(worker))
+    return HeldRendezvous(port, str(policy.get("rdzvId") or ""), *place)
+
+
+def rendezvous_place(job: KubeflowJob) -> tuple[str, int] | None:
+    """Return role and index of the pod at ``rdzvHost``; ``None`` if no pod of the job has this name."""
+    host = str((job.spec.get("elasticPolicy") or {}).get("rdzvHost") or "")
+    if not host:
+        return WORKER, 0
+    for name in (MASTER, WORKER):
+        role = job.role(name)
+        for index in range(role.replicas if role is not None else 0):
+            if role is not None and host.partition(".")[0] == job.host(role, index):
+                return name, index
+    return None
 
 
 def world_of(job: KubeflowJob, pods: Sequence[RolePod]) -> frozenset[int]:
-    """Return the indices of the workers that take part: they have a node and have not ended."""
+    """Return the members that take part: they have a node and have not ended.
+
+    ``torchrun`` admits at most ``maxReplicas`` agents. A Master is one of them, so the
+    last workers stay out if there are that many.
+    """
     worker = job.role(WORKER)
     size = worker.replicas if worker is not None else 0
-    return frozenset(
-        pod.index
-        for pod in pods
-        if pod.role == WORKER and pod.node and not pod.deleting and not pod.finished and 0 <= pod.index < size
-    )
+    living = [pod for pod in pods if pod.node and not pod.deleting and not pod.finished]
+    workers = sorted(pod.index for pod in living if pod.role == WORKER and 0 <= pod.index < size)
+    members = [RANK_ZERO] if any(pod.role == MASTER for pod in living) else []
+    bounds = elastic_bounds(job.spec)
+    return frozenset([*members, *workers][: bounds[1] if bounds is not None else None])
 
 
 PYTORCH_JOB = KubeflowKind(

@@ -17,7 +17,10 @@ from windlass.jobs.rendezvous.state import RendezvousNode, RendezvousState
 
 NOTICE_NAME = "windlass-announcement"
 """Name of an entry of the wait list that makes the agents leave the round of its ``local_id``."""
+MASTER, _MASTER_WORD = -1, "master"
+"""Member of a world that is the Master of a job, and its word in an announcement. It has rank 0."""
 _INDEX = re.compile(r"-(\d+)$")
+_MASTER_NAME = re.compile(r"-master-0$")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 MAX_INDEX = 100_000
 """Maximum index of a worker in an announcement."""
@@ -37,9 +40,9 @@ class Announcement:
 
 
 def world_text(indices: Collection[int]) -> str:
-    """Return the indices of a world's workers as ranges: ``0-3,6``."""
-    parts: list[str] = []
-    ordered = sorted(indices)
+    """Return the members of a world: workers as ranges, after the Master: ``0-3,6`` or ``master,0-3``."""
+    parts: list[str] = [_MASTER_WORD] if MASTER in indices else []
+    ordered = sorted(index for index in indices if index != MASTER)
     start = 0
     for position, index in enumerate(ordered):
         last = position + 1 == len(ordered)
@@ -51,9 +54,12 @@ def world_text(indices: Collection[int]) -> str:
 
 
 def read_world(text: str) -> frozenset[int]:
-    """Return the indices of a world. Raises ``ValueError``."""
+    """Return the members of a world. Raises ``ValueError``."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
+        if part == _MASTER_WORD:
+            found.add(MASTER)
+            continue
         match = _RANGE.fullmatch(part)
         if match is None or int(match[2] or match[1]) > MAX_INDEX:
             raise ValueError(f"{text!r} is not a list of worker indices such as 0-3,6")
@@ -62,7 +68,9 @@ def read_world(text: str) -> frozenset[int]:
 
 
 def index_of(node: RendezvousNode) -> int | None:
-    """Return the index of a node's pod, the number at the end of its name."""
+    """Return the index of a node's pod, the number at the end of its name; :data:`MASTER` for a Master."""
+    if _MASTER_NAME.search(node.pod):
+        return MASTER
     match = _INDEX.search(node.pod)
     return int(match[1]) if match is not None else None
 
