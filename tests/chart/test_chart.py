@@ -164,6 +164,7 @@ def test_settings_are_a_file_that_both_processes_read() -> None:
     text = of_kind(objects, "ConfigMap")["windlass-settings"]["data"]["settings.yaml"]
     assert settings.read(text, "settings.yaml") == {
         "controllers.workers": 8,
+        "controllers.progressBind": ":10443",
         "log.level": "debug",
         "log.format": "json",
         "leaderElection.retrySeconds": 1.0,

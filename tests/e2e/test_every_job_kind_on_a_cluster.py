@@ -5,19 +5,31 @@ kube-controller-manager keeps Jobs and StatefulSets, as in any cluster.
 
 from __future__ import annotations
 
+import json
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from clusters import Cluster, eventually
 from hollow_pods import add_nodes, end_pods, start_kwok
-from realkube import CRDS, RealKube, end
+from realkube import CRDS, RealKube, end, free_ports
 from scheduler_processes import WindlassPart
 
 from windlass.api import annotations as names
 from windlass.api import leaderworkerset_fields as lws
 from windlass.api.job_kind_families import JOB_KIND_FAMILIES
-from windlass.api.resources import LEADER_WORKER_SETS, POD_GROUPS, PODS, Resource
+from windlass.api.resources import (
+    LEADER_WORKER_SETS,
+    POD_GROUPS,
+    PODS,
+    PYTORCH_JOBS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 Json = dict[str, Any]
@@ -97,7 +109,13 @@ def processes(real_kube: RealKube, tmp_path_factory: pytest.TempPathFactory) -> 
     kwok = start_kwok(real_kube, folder)
     nodes = add_nodes(cluster, 3, "kinds")
     scheduler = WindlassPart(real_kube, "scheduler", name="kinds-scheduler")
-    controllers = WindlassPart(real_kube, "controller", name="kinds-controller")
+    (port,) = free_ports(1)
+    progress = {"progressBind": f"127.0.0.1:{port}", "progressAddress": f"https://localhost:{port}"}
+    settings = folder / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"controllers": progress}))
+    controllers = WindlassPart(
+        real_kube, "controller", f"--settings={settings}", "--own-namespace=default", name="kinds-controller"
+    )
     try:
         yield Scene(cluster)
     finally:
@@ -117,6 +135,50 @@ def scene(processes: Scene) -> Scene:
 
 def container(name: str = "main", gpus: int = 1, **more: Any) -> Json:
     return {"name": name, "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}, **more}
+
+
+def container_of(kind: str) -> str:
+    return {"PyTorchJob": "pytorch", "TFJob": "tensorflow", "JAXJob": "jax"}.get(kind, kind.lower()[:-3])
+
+
+def report(scene: Scene, pod: Json, body: Json, audience: str = "") -> tuple[int, Json]:
+    """Report progress as the program of a pod, with what the kubelet would mount."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    values = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    (volume,) = (one["projected"] for one in spec["volumes"] if one["name"] == "kubeflow-trainer-token")
+    token = next(one["serviceAccountToken"] for one in volume["sources"] if "serviceAccountToken" in one)
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    request = {"audiences": [audience or token["audience"]], "boundObjectRef": bound}
+    head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    path = f"{scene.path(SERVICE_ACCOUNTS, 'default')}/token"
+    granted = scene.cluster.post(path, {**head, "spec": request}).ok(201)["status"]["token"]
+    context = ssl.create_default_context(cadata=metadata["annotations"][names.PROGRESS_CERTIFICATE])
+    url = values["KUBEFLOW_TRAINER_SERVER_URL"]
+    assert url == values["KUBEFLOW_TRAINER_STATUS_URL"]
+    headers = {"Authorization": f"Bearer {granted}", "Content-Type": "application/json"}
+    post = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
+    try:
+        with urllib.request.urlopen(post, context=context, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_programs_report_progress_with_the_token_of_their_pod(scene: Scene) -> None:
+    role = {"replicas": 1, "template": {"spec": {"containers": [container("pytorch")]}}}
+    scene.create(PYTORCH_JOBS, "told", {"pytorchReplicaSpecs": {"Master": role}})
+    pod = scene.running(1)["told-master-0"]
+    status = {"progressPercentage": 42, "estimatedRemainingSeconds": 90}
+    code, answer = report(scene, pod, {"trainerStatus": status})
+    assert (code, answer["trainerStatus"]["progressPercentage"]) == (200, 42), answer
+    stored = json.loads(scene.get(PYTORCH_JOBS, "told")["metadata"]["annotations"][names.PROGRESS])
+    assert stored["estimatedRemainingSeconds"] == 90
+    code, answer = report(scene, pod, {"trainerStatus": status}, audience="https://other")
+    assert (code, answer["reason"]) == (403, "Forbidden")
+    code, answer = report(scene, pod, {"trainerStatus": {"progressPercentage": 101}})
+    assert code == 422
+    assert "must be a whole number from 0 to 100" in answer["message"]
 
 
 def test_groups_of_a_leader_worker_set(scene: Scene) -> None:

@@ -50,6 +50,8 @@ BY_FLAGS = frozenset(
         "scheduler.reservationRuntimeClass",
         "scheduler.reservationSeconds",
         "scheduler.deviceNames",
+        "controllers.progressBind",
+        "controllers.progressAddress",
     }
 )
 """Settings that the chart says from values of their own, by flags or in the file: in ``settings`` they would say

@@ -96,6 +96,8 @@ RENDEZVOUS_OFF = "off"
 """Value of that annotation on a job."""
 WORLD = "windlass.dev/world"
 """On the same pod: indices of the workers that have a node (``0-3,6``). The rendezvous closes with exactly these."""
+PROGRESS_CERTIFICATE = "windlass.dev/progress-certificate"
+"""On a pod of a job in a cluster: certificate (PEM) of the authority of the progress endpoint, for its volume."""
 PROGRESS_PATH = "windlass.dev/progress-path"
 """On a pod in single-node mode: path of the endpoint to which its program reports progress, if it is not that of the
 job that controls it."""

@@ -611,6 +611,11 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "(--bind-guard-secret).",
     ),
     (
+        "WL-PROGRESS-400",
+        "the progress endpoint cannot listen",
+        "The setting controllers.progressBind takes HOST:PORT, for instance :10443, with a port that is free.",
+    ),
+    (
         "WL-METRICS-400",
         "the metrics address is not right",
         "It reads HOST:PORT, for instance 127.0.0.1:9090.",

@@ -106,6 +106,7 @@ async def run_with(follow: Awaitable[None] | None, work: Awaitable[None]) -> Non
 async def _control(options: RemoteOptions) -> None:
     from windlass.app import scheduler_extras
     from windlass.app.children import until_signal
+    from windlass.app.progress_endpoint import ProgressService
     from windlass.client import kubeconfig
     from windlass.client.client import Client
     from windlass.client.http import HttpTransport
@@ -148,9 +149,13 @@ async def _control(options: RemoteOptions) -> None:
 
     follow = scheduler_extras.controllers_follower(options, manager, election, clock, registry)
 
-    work = election.lead(manager.run, "controllers") if options.leader_elect else manager.run()
+    progress = ProgressService(options, client, manager, clock)
+
+    async def work() -> None:
+        await (election.lead(manager.run, "controllers") if options.leader_elect else manager.run())
+
     try:
-        await until_signal(run_with(follow, work))
+        await until_signal(run_with(follow, progress.beside(work)))
     finally:
         await endpoint.stop()
         await client.close()

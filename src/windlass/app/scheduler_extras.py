@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from windlass.app.options import RemoteOptions
+from windlass.app.progress_endpoint import ProgressService
 from windlass.app.settings import Values
 from windlass.app.settings_follower import SettingsFile, own_pod
 from windlass.client.client import Client
@@ -190,7 +191,7 @@ def _controllers(
             return await manager.run()
         await election.lead(manager.run, "controllers")
 
-    return run()
+    return ProgressService(options, client, manager, process.clock).beside(run)
 
 
 def owner_schedulers_of(options: RemoteOptions) -> tuple[str, ...]:

@@ -277,6 +277,16 @@ FIELDS: tuple[Field, ...] = (
         "a name the family in any case, [] none",
         choices=("auto", *JOB_KIND_FAMILIES),
     ),
+    Field(
+        "controllers.progressBind",
+        "",
+        "`HOST:PORT` of the endpoint to which jobs report progress in a cluster (HTTPS); empty: not served",
+    ),
+    Field(
+        "controllers.progressAddress",
+        "",
+        "address of that endpoint for pods; default `https://windlass-progress.NAMESPACE.svc:PORT`",
+    ),
 )
 BY_PATH: Mapping[str, Field] = {field.path: field for field in FIELDS}
 

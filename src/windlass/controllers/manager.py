@@ -37,6 +37,7 @@ from windlass.controllers.nodenotices.controller import NodeNoticeController
 from windlass.controllers.normalising.controller import NormalisingController
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.priorityclasses.controller import PriorityClassController
+from windlass.controllers.progress.injection import adjusted
 from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
@@ -45,6 +46,7 @@ from windlass.controllers.storage.controller import ClaimController, VolumeContr
 from windlass.controllers.trainer.runtimes import TrainingRuntimeController
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
+from windlass.jobs.progress_access import ProgressAccess
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster.ownership import VOLCANO, OtherScheduler
@@ -88,7 +90,16 @@ class ControllerManager:
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
         metrics = ControllerMetrics(registry or CollectorRegistry())
-        context = RunnerContext(client, self.recorder, clock, rng, metrics)
+        self.progress_access: ProgressAccess | None = None
+        """Endpoint to which the pods of jobs report progress, once it is served in a cluster."""
+        context = RunnerContext(
+            client,
+            self.recorder,
+            clock,
+            rng,
+            metrics,
+            lambda effects: adjusted(effects, self.progress_access),
+        )
         self._workers = workers
 
         def start(reconciler: Reconciler) -> ReconcilerRunner:

@@ -121,6 +121,8 @@ class RunnerContext:
     clock: Clock
     rng: Random
     metrics: ControllerMetrics
+    adjust: Callable[[Effects], Effects] = lambda effects: effects
+    """Changes the effects of every reconciliation before they are executed."""
 
 
 class ReconcilerRunner:
@@ -246,7 +248,7 @@ class ReconcilerRunner:
         self._reconciles.inc()
         started = self._context.clock.monotonic()
         try:
-            effects = await self._reconciler.reconcile(key)
+            effects = self._context.adjust(await self._reconciler.reconcile(key))
         except (StatusError, Unreachable) as problem:
             log.warning("%s: %s: cannot read: %s", self.name, key, problem)
             self._count_failure("unreachable")

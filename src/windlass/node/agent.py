@@ -133,18 +133,7 @@ class NodeAgent:
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             service_names = self._set_up_services()
             storage = self._storage()
-            barriers = RestartBarriers(self._informers.informer(JOB_SETS, decode=decode_barrier))
-            assert self._worker_factory is not None
-            self._worker_factory.barriers = barriers
-            nodes = self._informers.informer(NODES, decode=decode_simulated)
-            simulated = SimulatedNodes(
-                self._client,
-                self._clock,
-                nodes,
-                self._pods,
-                start_seconds=self._options.simulated_start_seconds,
-                barriers=barriers,
-            )
+            simulated = self._simulated_nodes(self._restart_barriers())
             mirror_pods = MirrorPods.of_state(
                 self._client, self._clock, self._rng, node, self._pods, self._state
             )
@@ -190,6 +179,23 @@ class NodeAgent:
             "volumes": Provisioner(*parts, self._paths.claims),
             "models": Models(*parts, self._paths.models),
         }
+
+    def _restart_barriers(self) -> RestartBarriers:
+        """Create the barriers of pods that restart in place, for the workers too."""
+        barriers = RestartBarriers(self._informers.informer(JOB_SETS, decode=decode_barrier))
+        assert self._worker_factory is not None
+        self._worker_factory.barriers = barriers
+        return barriers
+
+    def _simulated_nodes(self, barriers: RestartBarriers) -> SimulatedNodes:
+        return SimulatedNodes(
+            self._client,
+            self._clock,
+            self._informers.informer(NODES, decode=decode_simulated),
+            self._pods,
+            start_seconds=self._options.simulated_start_seconds,
+            barriers=barriers,
+        )
 
     def _stream_listener(self) -> StreamListener:
         path = self._state.node_socket

@@ -100,6 +100,10 @@ containers:
       - name: bind-guard
         containerPort: {{ .guard.port }}
       {{- end }}
+      {{- if and .root.Values.progress.enabled (or (eq .part "controllers") .root.Values.oneProcess) }}
+      - name: progress
+        containerPort: {{ .root.Values.progress.port }}
+      {{- end }}
     startupProbe:
       httpGet: {path: /healthz, port: metrics}
       periodSeconds: 2

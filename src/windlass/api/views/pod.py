@@ -242,8 +242,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     containers = status.container_statuses or ()
     served = _served(spec, status) if containers else ()
     shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
-    if status.extended_resource_claim_status is not None:
-        shape = _by_claim(shape, status.extended_resource_claim_status)
+    shape = _by_claim(shape, status.extended_resource_claim_status)
     waiting_reason, waiting_message, ready_since, ready, disrupted = _conditions(status.conditions)
     notes = kept(meta.annotations)
     return Pod(
@@ -311,12 +310,14 @@ def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWi
     return found.metadata, found.spec, found.status
 
 
-def _by_claim(shape: PodShape, status: _ExtendedClaimWire) -> PodShape:
+def _by_claim(shape: PodShape, status: _ExtendedClaimWire | None) -> PodShape:
     """Return the shape of a pod with extended resources that kube-scheduler allocated through a ResourceClaim.
 
     The claim was created for the ``extendedResourceName`` of a DeviceClass. The pod holds its devices, and none of the
     resource itself.
     """
+    if status is None:
+        return shape
     served = {mapping.resource_name for mapping in status.request_mappings or ()}
     left = [
         replace(one, amounts=tuple(amount for amount in one.amounts if amount[0] not in served))

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-DAYS = 3650
+from windlass.kits.serving_certificates import new_certificate
+
 MIN_REMAINING_DAYS = 365
 """Minimum remaining validity in days. A certificate that expires earlier is replaced.
 """
@@ -68,41 +69,6 @@ def is_valid_long(proof: GuardCredentials, now: datetime.datetime) -> bool:
 
 def new_credentials(namespace: str, now: datetime.datetime) -> GuardCredentials:
     """Return new credentials for the Service ``windlass-bind-guard`` in ``namespace``."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
     host = f"windlass-bind-guard.{namespace}.svc"
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windlass-bind-guard")])
-    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-
-    def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=DAYS))
-        )
-
-    issuer_certificate = builder(issuer, authority.public_key()).add_extension(
-        x509.BasicConstraints(ca=True, path_length=0), critical=True
-    )
-    # The subject differs from the issuer, as the certificate would look self-signed.
-    leaf = (
-        builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]), key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    )
-    pem = serialization.Encoding.PEM
-    form = serialization.PrivateFormat.TraditionalOpenSSL
-    return GuardCredentials(
-        issuer_certificate.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
-        leaf.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
-        key.private_bytes(pem, form, serialization.NoEncryption()).decode(),
-        secrets.token_hex(20),
-    )
+    found = new_certificate(host, "windlass-bind-guard", now)
+    return GuardCredentials(found.authority, found.certificate, found.key, secrets.token_hex(20))

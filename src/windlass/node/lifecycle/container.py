@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windlass.node.lifecycle.events import Exit
 from windlass.node.lifecycle.probe_results import Health
-from windlass.node.lifecycle.restart_rules import RestartRule
+from windlass.node.lifecycle.restart_rules import ExitRestartRule
 from windlass.node.lifecycle.transitions import ContainerStep
 
 BACKOFF_FIRST_SECONDS = 10.0
@@ -44,7 +44,7 @@ class Container:
     """True if an earlier agent started the current attempt and reported its start."""
     post_start_running: bool = False
     """True while the command and its postStart hook run."""
-    rules: Sequence[RestartRule] = ()
+    rules: Sequence[ExitRestartRule] = ()
     killed: bool = False
     """True if a failed probe kills it. It is then restarted unless its policy is ``Never``."""
     health: Health = field(default_factory=Health)

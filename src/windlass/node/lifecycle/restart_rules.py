@@ -19,7 +19,7 @@ RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 
 
 @dataclass(frozen=True, slots=True)
-class RestartRule:
+class ExitRestartRule:
     """Rule of a container. ``inside``: it matches these exit codes, or else all others."""
 
     action: str
@@ -44,10 +44,10 @@ class RestartTogether:
     lifted: bool = False
 
 
-def rules_of(container: Mapping[str, Any]) -> tuple[RestartRule, ...]:
+def rules_of(container: Mapping[str, Any]) -> tuple[ExitRestartRule, ...]:
     """Return the rules of a container in their order."""
     return tuple(
-        RestartRule(
+        ExitRestartRule(
             str(rule.get("action") or ""),
             (rule.get("exitCodes") or {}).get("operator") == "In",
             frozenset((rule.get("exitCodes") or {}).get("values") or ()),
@@ -56,7 +56,7 @@ def rules_of(container: Mapping[str, Any]) -> tuple[RestartRule, ...]:
     )
 
 
-def action_of(rules: Sequence[RestartRule], code: int) -> str:
+def action_of(rules: Sequence[ExitRestartRule], code: int) -> str:
     """Return the action of the first rule that matches an exit code; empty if none does."""
     return next((rule.action for rule in rules if (code in rule.codes) is rule.inside), "")
 
