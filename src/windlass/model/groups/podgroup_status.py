@@ -95,12 +95,10 @@ def was_whole(view: views.PodGroup) -> bool:
     """
     if view.phase != member_counts.UNKNOWN:
         return view.phase in (member_counts.RUNNING, member_counts.COMPLETED)
-    reservation = gang_reservation.decode(view.annotations.get(names.RESERVATION, ""))
-    if reservation is None:
+    reserved_at = gang_reservation.decided_at(view.annotations.get(names.RESERVATION, ""))
+    if reserved_at is None:
         return True
-    return any(
-        c.type == SCHEDULED and moment(c.last_transition_time) >= reservation.at for c in view.conditions
-    )
+    return any(c.type == SCHEDULED and moment(c.last_transition_time) >= reserved_at for c in view.conditions)
 
 
 def desired(view: views.PodGroup, state: PodGroupState, now: float, transition: str) -> PodGroupStatus:

@@ -75,6 +75,24 @@ def decode(text: str) -> GangReservation | None:
         return None
 
 
+class _Decided(msgspec.Struct):
+    at: str
+
+
+_decided = msgspec.json.Decoder(_Decided)
+
+
+def decided_at(text: str) -> float | None:
+    """Return the time of the reservation in a text, Unix seconds; ``None`` for an invalid text.
+
+    The places are not read: a gang may have ten thousand.
+    """
+    try:
+        return parse_rfc3339(_decided.decode(packed_text.unpack(text)).at)
+    except (ValueError, TypeError):
+        return None
+
+
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:
     """Return the short form if all shares are whole devices of one kind, else fields per share."""
     kinds = {(s.resource, s.device_mib) for s in shares}
