@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from windlass.items.admission import Admission, Admitted
+from windlass.items.admission import Admitted, BatchAdmission
 from windlass.items.ledger.changes import ItemState
 from windlass.items.ledger.database import LedgerFile, Stored
 from windlass.items.places import places_of, prepare
@@ -36,7 +36,7 @@ def batch_of(tmp_path: Path, **spec: Any) -> BatchSpec:
 def admit(batch: BatchSpec, environment: dict[str, str] | None = None) -> tuple[Admitted, LedgerFile, Stored]:
     places = places_of(batch, environment or {})
     prepare(places)
-    counts = Admission(batch, places, environment or {}).run()
+    counts = BatchAdmission(batch, places, environment or {}).run()
     ledger = LedgerFile(places.ledger)
     return counts, ledger, ledger.load()
 

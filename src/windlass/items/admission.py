@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.items.expressions import Evaluate, ExpressionError, compile_expression
 from windlass.items.inputs import open_rows
-from windlass.items.ledger.changes import GroupRecord, ItemState
+from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.database import VERSION, LedgerFile
 from windlass.items.ledger.journal import RowJournal
 from windlass.items.outputs import existing_rows, files_of
@@ -29,6 +29,8 @@ ELSEWHERE = -1
 """Place of a row that stays in another file of the folder of the outputs."""
 _CHUNK = 5000
 """Number of rows that are inserted at once."""
+_COPY_BYTES = 8 * 2**20
+"""Size in bytes of the rows that are copied from earlier outputs at once."""
 _PREFIX = 64
 """Number of characters of a prompt that are compared to put equal beginnings together."""
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -52,13 +54,13 @@ class Admitted:
 
 @dataclass(slots=True)
 class _Group:
-    record: GroupRecord
+    record: ItemGroup
     weights: float = 0.0
     count: int = 0
 
 
 @dataclass(slots=True)
-class Admission:
+class BatchAdmission:
     """One admission. ``progress`` is called with the number of rows so far."""
 
     batch: BatchSpec
@@ -97,14 +99,19 @@ class Admission:
         journal = RowJournal(fresh)
         others = [path for path in files_of(places.folder) if path != places.output] if places.folder else []
         for path in (places.output, places.branch, places.journal):
-            rows, names = [], []
-            for name, row, score in existing_rows(path):
-                if name not in self._kept:
-                    self._kept[name] = (0, 0, score)
-                    rows.append(row)
-                    names.append(name)
-            for name, row, offset in zip(names, rows, journal.append(rows), strict=True):
-                self._kept[name] = (offset, len(row), self._kept[name][2])
+            rows: list[tuple[str, bytes, float | None]] = []
+            size = 0
+            for found in existing_rows(path):
+                if found[0] in self._kept:
+                    continue
+                self._kept[found[0]] = (0, 0, None)
+                rows.append(found)
+                size += len(found[1])
+                if size > _COPY_BYTES:
+                    self._keep(journal, rows)
+                    rows, size = [], 0
+            self._keep(journal, rows)
+        journal.sync()
         for path in others:
             if path == places.branch:
                 continue
@@ -112,6 +119,11 @@ class Admission:
                 self._kept.setdefault(name, (ELSEWHERE, 0, score))
         fresh.replace(places.journal)
         return journal
+
+    def _keep(self, journal: RowJournal, rows: list[tuple[str, bytes, float | None]]) -> None:
+        offsets = journal.append([row for _, row, _ in rows], durable=False)
+        for (name, row, score), offset in zip(rows, offsets, strict=True):
+            self._kept[name] = (offset, len(row), score)
 
     def _fill(self, ledger: LedgerFile) -> None:
         spool = self.places.spool.with_suffix(".new")
@@ -203,7 +215,7 @@ class Admission:
             name = rule.other_bucket
             found = self._groups.get(name)
         if found is None:
-            found = self._groups[name] = _Group(GroupRecord(len(self._groups), name))
+            found = self._groups[name] = _Group(ItemGroup(len(self._groups), name))
         found.count += 1
         if weight is not None and not row.error:
             try:
@@ -212,7 +224,7 @@ class Admission:
                 found.weights += 1.0
         return found.record.number
 
-    def _records(self) -> Iterator[GroupRecord]:
+    def _records(self) -> Iterator[ItemGroup]:
         per_group = self.batch.grouping.per_group
         default = per_group.get("*", GroupSettings())
         for name, group in self._groups.items():

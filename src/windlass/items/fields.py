@@ -17,7 +17,7 @@ _FACTORS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4} | {
 }
 
 
-class Fields:
+class SpecFields:
     """One object of a specification and the path that leads to it.
 
     Each reader returns the value, or the default after a message was noted. ``found``
@@ -40,8 +40,8 @@ class Fields:
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
 
-    def inner(self, name: str) -> Fields:
-        return Fields(self.values.get(name), f"{self.path}.{name}", self.found)
+    def inner(self, name: str) -> SpecFields:
+        return SpecFields(self.values.get(name), f"{self.path}.{name}", self.found)
 
     def text(self, name: str, default: str = "") -> str:
         value = self.values.get(name)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.items.fields import Fields
+from windlass.items.fields import SpecFields
 
 BATCH_FILE = "WINDLASS_BATCH"
 """Environment variable: path of the JSON document ``{"metadata": …, "spec": …}``."""
@@ -225,8 +225,8 @@ def problems(spec: BatchSpec) -> list[tuple[str, str]]:
 
 
 def _batch(document: Mapping[str, Any], found: list[tuple[str, str]]) -> BatchSpec:
-    metadata = Fields(document.get("metadata"), "metadata", found)
-    spec = Fields(document.get("spec"), "spec", found)
+    metadata = SpecFields(document.get("metadata"), "metadata", found)
+    spec = SpecFields(document.get("spec"), "spec", found)
     return BatchSpec(
         namespace=metadata.text("namespace", "default"),
         name=metadata.text("name"),
@@ -241,7 +241,7 @@ def _batch(document: Mapping[str, Any], found: list[tuple[str, str]]) -> BatchSp
     )
 
 
-def _input(one: Fields) -> InputSpec:
+def _input(one: SpecFields) -> InputSpec:
     source = one.text("source") or _source(one)
     if source and source not in SOURCES:
         source = one.choice("source", "inline", SOURCES)
@@ -265,7 +265,7 @@ def _input(one: Fields) -> InputSpec:
     )
 
 
-def _source(one: Fields) -> str:
+def _source(one: SpecFields) -> str:
     for name, source in (("inline", "inline"), ("configMap", "configMap"), ("pvc", "pvc"), ("path", "file")):
         if one.has(name):
             return source
@@ -280,7 +280,7 @@ def format_of(path: str) -> str:
     return {"csv": "csv", "parquet": "parquet", "pq": "parquet"}.get(ending, "jsonl")
 
 
-def _grouping(one: Fields) -> GroupingSpec:
+def _grouping(one: SpecFields) -> GroupingSpec:
     given = one.inner("perGroup")
     settings = {"parallelism", "model", "priority", "deadline", "weight"}
     if given.values and set(given.values) <= settings:
@@ -297,7 +297,7 @@ def _grouping(one: Fields) -> GroupingSpec:
     )
 
 
-def _group(one: Fields) -> GroupSettings:
+def _group(one: SpecFields) -> GroupSettings:
     priority = one.values.get("priority")
     if isinstance(priority, str):
         number = PRIORITIES.get(priority)
@@ -314,7 +314,7 @@ def _group(one: Fields) -> GroupSettings:
     )
 
 
-def _batching(one: Fields) -> BatchingSpec:
+def _batching(one: SpecFields) -> BatchingSpec:
     default = BatchingSpec()
     return BatchingSpec(
         mode=one.choice("mode", "Dynamic", ("Dynamic", "Fixed")),
@@ -328,7 +328,7 @@ def _batching(one: Fields) -> BatchingSpec:
     )
 
 
-def _items(one: Fields) -> ItemsSpec:
+def _items(one: SpecFields) -> ItemsSpec:
     default = ItemsSpec()
     speculative = one.inner("speculative")
     dead = one.values.get("deadLetter")
@@ -346,7 +346,7 @@ def _items(one: Fields) -> ItemsSpec:
     )
 
 
-def _outputs(one: Fields) -> OutputsSpec:
+def _outputs(one: SpecFields) -> OutputsSpec:
     path = one.text("path")
     return OutputsSpec(
         path=path,
@@ -357,7 +357,7 @@ def _outputs(one: Fields) -> OutputsSpec:
     )
 
 
-def _quality(one: Fields) -> QualitySpec:
+def _quality(one: SpecFields) -> QualitySpec:
     scorer, arguments = one.values.get("scorer"), {}
     if isinstance(scorer, Mapping):
         arguments = dict(scorer)
@@ -379,7 +379,7 @@ _ARGUMENT = {"length": "range", "language": "language", "regex": "pattern", "jud
 """Argument that the text after the colon of a scorer stands for."""
 
 
-def _runtime(spec: Fields) -> RuntimeSpec:
+def _runtime(spec: SpecFields) -> RuntimeSpec:
     one = spec.inner("runtimeRef")
     pod = spec.inner("template").inner("spec")
     containers = pod.values.get("containers")

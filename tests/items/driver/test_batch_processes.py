@@ -154,7 +154,7 @@ def test_outputs_equal_those_of_an_undisturbed_run_whatever_is_killed(tmp_path: 
         assert digest(folder / "out.jsonl") == expected
 
 
-def test_a_stopped_worker_returns_its_items_at_once(tmp_path: Path) -> None:
+def test_stopped_workers_return_their_items_and_stopped_drivers_go_on(tmp_path: Path) -> None:
     spec = {
         "input": {"inline": jsonl([{"id": n, "prompt": "x"} for n in range(40)])},
         "runtimeRef": {"parameters": {"secondsPerItem": 0.05}},
@@ -172,8 +172,11 @@ def test_a_stopped_worker_returns_its_items_at_once(tmp_path: Path) -> None:
         status = run.wait_status(lambda status: status["items"]["inFlight"] == 0)
         assert time.monotonic() - started < 10  # the lease would last 30 s
         assert 2 < status["items"]["done"] < 40
-        run.start_worker("second")
         assert run.driver is not None
+        run.driver.send_signal(signal.SIGTERM)
+        assert run.driver.wait(20) == 143
+        run.start_driver()
+        run.start_worker("second")
         assert run.driver.wait(60) == 0, run.text()
     finally:
         run.end()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.items.admission import Admission
+from windlass.items.admission import BatchAdmission
 from windlass.items.driver.storage import Storage
-from windlass.items.ledger.changes import Effects, ItemChange, ItemState
+from windlass.items.ledger.changes import ItemChange, ItemState, LedgerEffects
 from windlass.items.ledger.database import LedgerFile
 from windlass.items.ledger.journal import RowJournal
 from windlass.items.places import Places, places_of, prepare
@@ -25,13 +25,13 @@ def admitted(tmp_path: Path, rows: int) -> Places:
     batch = parse_batch({"metadata": {"uid": "u"}, "spec": spec})
     places = places_of(batch, {})
     prepare(places)
-    Admission(batch, places, {}).run()
+    BatchAdmission(batch, places, {}).run()
     return places
 
 
-def done(number: int) -> Effects:
+def done(number: int) -> LedgerEffects:
     row = b'{"id":%d}' % number
-    return Effects([ItemChange(number, ItemState.DONE, 0, 0, row=row)])
+    return LedgerEffects([ItemChange(number, ItemState.DONE, 0, 0, row=row)])
 
 
 class FullJournal(RowJournal):

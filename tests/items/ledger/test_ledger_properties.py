@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from windlass.items.ledger.changes import Effects, GroupRecord, ItemResult, ItemState
+from windlass.items.ledger.changes import ItemGroup, ItemResult, ItemState, LedgerEffects
 from windlass.items.ledger.core import Ledger
 from windlass.items.ledger.groups import ROUND
 from windlass.items.ledger.table import ItemTable
@@ -23,7 +23,7 @@ def ledger_of(batch: BatchSpec, sizes: list[int], weights: list[float] | None = 
     for group, size in enumerate(sizes):
         for _ in range(size):
             table.add(group, 0, 10)
-    records = [GroupRecord(n, f"g{n}", (weights or [1.0] * len(sizes))[n]) for n in range(len(sizes))]
+    records = [ItemGroup(n, f"g{n}", (weights or [1.0] * len(sizes))[n]) for n in range(len(sizes))]
     ids = itertools.count()
     return Ledger(batch, table, records, lambda: f"lease-{next(ids)}")
 
@@ -54,7 +54,7 @@ class Model:
         self.instances = itertools.count()
         self.workers = {f"w{n}": f"i{next(self.instances)}" for n in range(4)}
 
-    def store(self, effects: Effects) -> None:
+    def store(self, effects: LedgerEffects) -> None:
         for change in effects.items:
             before = self.stored[change.number]
             assert before[0] != ItemState.DONE, "an item that is done changed"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.items.quality.scorers import create, text_of
-from windlass.items.runtimes.base import RuntimeContext, WorkItem
+from windlass.items.runtimes.base import LeasedRow, RuntimeContext
 from windlass.items.spec import parse_batch
 
 
@@ -16,7 +16,7 @@ def score(scorer: object, output: dict[str, Any]) -> float | None:
     batch = parse_batch({"metadata": {}, "spec": {"outputs": {"quality": {"scorer": scorer}}}})
     assert batch.outputs.quality is not None
     context = RuntimeContext(batch, {}, time.monotonic, time.sleep)
-    return create(batch.outputs.quality, context)(WorkItem(0, {"id": 1}, 1, "prompt"), output)
+    return create(batch.outputs.quality, context)(LeasedRow(0, {"id": 1}, 1, "prompt"), output)
 
 
 def test_scores_of_built_in_scorers() -> None:

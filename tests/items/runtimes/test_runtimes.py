@@ -15,12 +15,12 @@ import pytest
 
 from windlass.items.runtimes import process
 from windlass.items.runtimes.base import (
-    Outcome,
+    LeasedRow,
+    RowOutcome,
     Runtime,
     RuntimeContext,
     SetupError,
     WorkBatch,
-    WorkItem,
     create,
 )
 from windlass.items.runtimes.builtin_generate import generate
@@ -38,7 +38,7 @@ def runtime_of(spec: dict[str, Any], pauses: list[float] | None = None) -> Runti
 
 def batch_of(*rows: dict[str, Any]) -> WorkBatch:
     return WorkBatch(
-        [WorkItem(n, row, 1, str(row.get("prompt", ""))) for n, row in enumerate(rows)], model="m"
+        [LeasedRow(n, row, 1, str(row.get("prompt", ""))) for n, row in enumerate(rows)], model="m"
     )
 
 
@@ -51,7 +51,7 @@ def command(code: str, **items: object) -> dict[str, Any]:
     }
 
 
-def errors(outcomes: list[Outcome]) -> dict[int, str]:
+def errors(outcomes: list[RowOutcome]) -> dict[int, str]:
     return {one.number: one.reason for one in outcomes if one.output is None}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from windlass.items.runtimes.base import Outcome
+from windlass.items.runtimes.base import RowOutcome
 from windlass.items.worker.loop import result_text
 
 
 def text(output: dict[str, Any], score: float | None = None) -> dict[str, Any]:
-    return json.loads(result_text(Outcome(3, output, 0.25), score))
+    return json.loads(result_text(RowOutcome(3, output, 0.25), score))
 
 
 def test_outputs_and_scores_are_sent_as_json() -> None:
@@ -18,7 +18,7 @@ def test_outputs_and_scores_are_sent_as_json() -> None:
         **{"n": 3, "seconds": 0.25, "score": 90.5},
         "row": {"id": 1, "text": "灯 \n"},
     }
-    assert "灯" in result_text(Outcome(0, {"text": "灯"}), None)
+    assert "灯" in result_text(RowOutcome(0, {"text": "灯"}), None)
 
 
 def test_outputs_that_are_not_valid_json_are_errors() -> None:

@@ -126,7 +126,7 @@ class Driver:
             except (OSError, ValueError):
                 _log.warning("%s cannot be read: the outputs are checked again", places.status)
         if state != "open":
-            counts = admission.Admission(self.batch, places, self._environment, self._progress).run()
+            counts = admission.BatchAdmission(self.batch, places, self._environment, self._progress).run()
             text = "admitted %d items: %d were done before, %d are not valid"
             _log.info(text, counts.total, counts.taken_over, counts.invalid)
         return None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from windlass.items.ledger.changes import Effects
+from windlass.items.ledger.changes import LedgerEffects
 from windlass.items.ledger.database import LedgerFile, PendingWrites
 from windlass.items.ledger.journal import RowJournal
 from windlass.items.places import PlaceError, Places, unwritable
@@ -41,7 +41,7 @@ class Storage:
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "storage")
 
-    def add(self, effects: Effects) -> None:
+    def add(self, effects: LedgerEffects) -> None:
         """Store effects with the next write, without waiting for it."""
         if effects:
             self._writes.add(effects)

@@ -60,7 +60,7 @@ class ItemChange:
 
 
 @dataclass(slots=True)
-class Lease:
+class ItemLease:
     """Items that one worker processes until ``expires`` (monotonic seconds).
 
     ``items``: numbers without a result yet, in the order of processing. ``size``: number of
@@ -80,11 +80,11 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Effects:
+class LedgerEffects:
     """Changes to store after one call."""
 
     items: list[ItemChange] = field(default_factory=list)
-    leases: list[Lease] = field(default_factory=list)
+    leases: list[ItemLease] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -92,7 +92,7 @@ class Effects:
 
 
 @dataclass(slots=True)
-class GroupRecord:
+class ItemGroup:
     """Group of items, as it was admitted."""
 
     number: int

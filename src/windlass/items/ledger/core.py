@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from windlass.items.ledger.changes import (
     INFRASTRUCTURE,
     PERMANENT,
-    Effects,
     Flag,
-    GroupRecord,
     ItemChange,
+    ItemGroup,
+    ItemLease,
     ItemResult,
     ItemState,
-    Lease,
+    LedgerEffects,
 )
 from windlass.items.ledger.groups import GroupQueue, GroupQueues
 from windlass.items.ledger.sizes import BatchSizes
-from windlass.items.ledger.statistics import Latencies, Rate, Scores
+from windlass.items.ledger.statistics import Latencies, Rate, ScoreHistogram
 from windlass.items.ledger.table import ItemTable
 from windlass.items.spec import BatchSpec
 
@@ -56,19 +56,19 @@ class Ledger:
         self,
         batch: BatchSpec,
         table: ItemTable,
-        groups: Sequence[GroupRecord],
+        groups: Sequence[ItemGroup],
         new_id: Callable[[], str],
     ) -> None:
         self.batch = batch
         self.table = table
         self.queues = GroupQueues(list(groups), table, batch.grouping.order)
         self.sizes = BatchSizes(batch.batching)
-        self.leases: dict[str, Lease] = {}
+        self.leases: dict[str, ItemLease] = {}
         self.workers: dict[str, WorkerRecord] = {}
         self.latencies = Latencies()
         self.rate = Rate()
         quality = batch.outputs.quality
-        self.scores = Scores(quality.min if quality else 0.0)
+        self.scores = ScoreHistogram(quality.min if quality else 0.0)
         self.failure: tuple[str, str] | None = None
         self._new_id = new_id
         self._suspects: deque[int] = deque()
@@ -77,9 +77,9 @@ class Ledger:
 
     # Workers and leases
 
-    def register(self, worker: str, instance: str, now: float) -> Effects:
+    def register(self, worker: str, instance: str, now: float) -> LedgerEffects:
         """Record a worker. Leases of an earlier process of the same name are lost at once."""
-        effects = Effects()
+        effects = LedgerEffects()
         known = self.workers.get(worker)
         if known is None or known.instance != instance:
             self.workers[worker] = WorkerRecord(instance, now)
@@ -90,7 +90,7 @@ class Ledger:
                 self._lose(lease, now, effects)
         return effects
 
-    def adopt(self, lease: Lease, now: float) -> None:
+    def adopt(self, lease: ItemLease, now: float) -> None:
         """Continue a lease that was stored before a restart."""
         open_states = (ItemState.PENDING, ItemState.LEASED)
         lease.items = {n: None for n in lease.items if self.table.state[n] in open_states}
@@ -99,7 +99,7 @@ class Ledger:
         if lease.items:
             self._hold(lease)
 
-    def lease(self, worker: str, instance: str, now: float) -> tuple[Lease | None, Effects]:
+    def lease(self, worker: str, instance: str, now: float) -> tuple[ItemLease | None, LedgerEffects]:
         """Lease the next batch to a worker; ``None`` if nothing is to be done now."""
         effects = self.expire(now)
         record = self.workers.setdefault(worker, WorkerRecord(instance, now))
@@ -132,9 +132,9 @@ class Ledger:
                 lease.revoked = set()
         return lost, revoked
 
-    def give_back(self, lease_id: str, instance: str, now: float) -> Effects:
+    def give_back(self, lease_id: str, instance: str, now: float) -> LedgerEffects:
         """Return the unfinished items of a lease, which costs them nothing."""
-        effects = Effects()
+        effects = LedgerEffects()
         lease = self.leases.get(lease_id)
         if lease is not None and lease.instance == instance:
             self._end(lease, effects)
@@ -142,9 +142,9 @@ class Ledger:
                 self._release(number, lease)
         return effects
 
-    def leave(self, worker: str, instance: str, now: float) -> Effects:
+    def leave(self, worker: str, instance: str, now: float) -> LedgerEffects:
         """Return all leases of a worker that ends."""
-        effects = Effects()
+        effects = LedgerEffects()
         for lease in [one for one in self.leases.values() if one.instance == instance]:
             returned = self.give_back(lease.id, instance, now)
             effects.ended += returned.ended
@@ -153,9 +153,9 @@ class Ledger:
             del self.workers[worker]
         return effects
 
-    def expire(self, now: float) -> Effects:
+    def expire(self, now: float) -> LedgerEffects:
         """End the leases without a heartbeat in time, and release delayed items."""
-        effects = Effects()
+        effects = LedgerEffects()
         for lease in [one for one in self.leases.values() if one.expires <= now]:
             self._lose(lease, now, effects)
         self.queues.release_due(now)
@@ -165,12 +165,12 @@ class Ledger:
 
     def commit(
         self, lease_id: str, results: Sequence[ItemResult], seconds: float, now: float
-    ) -> tuple[Effects, int]:
+    ) -> tuple[LedgerEffects, int]:
         """Record results. Return what is to be stored and the number of results that counted.
 
         A result of a lease that is lost counts, too, if its item has no end yet.
         """
-        effects = Effects()
+        effects = LedgerEffects()
         lease = self.leases.get(lease_id)
         accepted = 0
         for result in results:
@@ -189,9 +189,9 @@ class Ledger:
         self._check_failures()
         return effects, accepted
 
-    def retry_dead(self, numbers: Iterable[int] | None = None) -> Effects:
+    def retry_dead(self, numbers: Iterable[int] | None = None) -> LedgerEffects:
         """Make dead letters pending again with new budgets; all of them without ``numbers``."""
-        effects = Effects()
+        effects = LedgerEffects()
         chosen = range(len(self.table)) if numbers is None else numbers
         for number in chosen:
             if self.table.state[number] != ItemState.DEAD or self.table.length[number] == 0:
@@ -275,7 +275,7 @@ class Ledger:
 
     # Details of leases
 
-    def _hold(self, lease: Lease) -> None:
+    def _hold(self, lease: ItemLease) -> None:
         self.leases[lease.id] = lease
         self.queues.groups[lease.group].leases += 1
         for number in lease.items:
@@ -283,12 +283,12 @@ class Ledger:
             if self.table.state[number] == ItemState.PENDING:
                 self.table.move(number, ItemState.LEASED)
 
-    def _end(self, lease: Lease, effects: Effects) -> None:
+    def _end(self, lease: ItemLease, effects: LedgerEffects) -> None:
         del self.leases[lease.id]
         self.queues.groups[lease.group].leases -= 1
         effects.ended.append(lease.id)
 
-    def _unhold(self, number: int, effects: Effects) -> None:
+    def _unhold(self, number: int, effects: LedgerEffects) -> None:
         """Take an item with a result from all leases that have it."""
         for name in self._holder.pop(number, ()):
             lease = self.leases[name]
@@ -297,7 +297,7 @@ class Ledger:
             if not lease.items:
                 self._end(lease, effects)
 
-    def _release(self, number: int, lease: Lease) -> bool:
+    def _release(self, number: int, lease: ItemLease) -> bool:
         """Make an item pending if no other lease has it; return whether it is."""
         holders = self._holder.get(number, [])
         if lease.id in holders:
@@ -312,7 +312,7 @@ class Ledger:
             self.queues.push(number)
         return True
 
-    def _lose(self, lease: Lease, now: float, effects: Effects) -> None:
+    def _lose(self, lease: ItemLease, now: float, effects: LedgerEffects) -> None:
         """End a lease that was lost with its worker."""
         self._end(lease, effects)
         budget = self.batch.items.infrastructure_retries
@@ -332,9 +332,9 @@ class Ledger:
 
     def _new_lease(
         self, record: WorkerRecord, worker: str, group: int, items: Iterable[int], now: float
-    ) -> Lease:
+    ) -> ItemLease:
         numbers = dict.fromkeys(items)
-        lease = Lease(
+        lease = ItemLease(
             id=self._new_id(),
             worker=worker,
             instance=record.instance,
@@ -347,14 +347,14 @@ class Ledger:
         self._hold(lease)
         return lease
 
-    def _suspect(self, record: WorkerRecord, worker: str, now: float) -> Lease | None:
+    def _suspect(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:
         while self._suspects:
             number = self._suspects.popleft()
             if self.table.state[number] == ItemState.PENDING:
                 return self._new_lease(record, worker, self.table.group[number], (number,), now)
         return None
 
-    def _next(self, record: WorkerRecord, worker: str, now: float) -> Lease | None:
+    def _next(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:
         pending = self.table.counts[ItemState.PENDING]
         if not pending:
             return None
@@ -378,7 +378,7 @@ class Ledger:
             size += length
         return items
 
-    def _steal(self, record: WorkerRecord, worker: str, now: float) -> Lease | None:
+    def _steal(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:
         """Move the second half of the largest lease to a worker that has nothing to do."""
         if self.table.counts[ItemState.PENDING] or self.batch.batching.mode == "Fixed":
             return None
@@ -396,18 +396,18 @@ class Ledger:
             self._holder[number].remove(largest.id)
         return self._new_lease(record, worker, largest.group, taken, now)
 
-    def remaining_seconds(self, lease: Lease) -> float:
+    def remaining_seconds(self, lease: ItemLease) -> float:
         """Return the expected seconds until a lease is done."""
         return len(lease.items) * self.sizes.estimate(lease.group)
 
-    def _copy(self, record: WorkerRecord, worker: str, now: float) -> Lease | None:
+    def _copy(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:
         """Lease the slowest items a second time: the first result counts."""
         rule = self.batch.items.speculative
         if not rule.enabled or self.table.counts[ItemState.PENDING]:
             return None
         if self.table.open * 100 > rule.slowest_percent * len(self.table) and self.table.open > 1:
             return None
-        slow: Lease | None = None
+        slow: ItemLease | None = None
         for one in self.leases.values():
             expected = one.size * self.sizes.estimate(one.group)
             copied = any(len(self._holder.get(number, ())) > 1 for number in one.items)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.items.ledger.changes import Effects, GroupRecord, ItemChange, ItemState, Lease
+from windlass.items.ledger.changes import ItemChange, ItemGroup, ItemLease, ItemState, LedgerEffects
 from windlass.items.ledger.table import ItemTable
 
 VERSION = "1"
@@ -57,7 +57,7 @@ class PendingWrites:
     leases: list[tuple[str, str, str, int, bytes]] = field(default_factory=list)
     ended: list[tuple[str]] = field(default_factory=list)
 
-    def add(self, effects: Effects) -> None:
+    def add(self, effects: LedgerEffects) -> None:
         """Append effects. Leases are copied as they are now."""
         self.items += effects.items
         for one in effects.leases:
@@ -78,8 +78,8 @@ class Stored:
     """Everything that a driver needs to continue a batch."""
 
     table: ItemTable
-    groups: list[GroupRecord]
-    leases: list[Lease]
+    groups: list[ItemGroup]
+    leases: list[ItemLease]
     scores: list[float]
     seconds: list[float]
 
@@ -103,12 +103,12 @@ class LedgerFile:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
 
-    # Admission
+    # BatchAdmission
 
     def add_items(self, rows: Iterable[Sequence[Any]]) -> None:
         self._connection.executemany(_INSERT, rows)
 
-    def add_groups(self, groups: Iterable[GroupRecord]) -> None:
+    def add_groups(self, groups: Iterable[ItemGroup]) -> None:
         rows = ((g.number, g.name, g.weight, g.priority, g.parallelism, g.deadline, g.model) for g in groups)
         self._connection.executemany("INSERT INTO groups VALUES (?,?,?,?,?,?,?)", rows)
 
@@ -149,13 +149,11 @@ class LedgerFile:
                     scores.append(score)
                 if took is not None:
                     seconds.append(took)
-        groups = [
-            GroupRecord(*row) for row in self._connection.execute("SELECT * FROM groups ORDER BY number")
-        ]
+        groups = [ItemGroup(*row) for row in self._connection.execute("SELECT * FROM groups ORDER BY number")]
         leases = []
         for name, worker, instance, group, blob in self._connection.execute("SELECT * FROM leases"):
             numbers = dict.fromkeys(array("i", blob))
-            leases.append(Lease(name, worker, instance, group, numbers, 0.0, 0.0, len(numbers)))
+            leases.append(ItemLease(name, worker, instance, group, numbers, 0.0, 0.0, len(numbers)))
         return Stored(table, groups, leases, scores, seconds)
 
     def dead_letters(self, limit: int = -1) -> Iterator[DeadLetter]:

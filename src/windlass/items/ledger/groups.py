@@ -13,7 +13,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 
-from windlass.items.ledger.changes import GroupRecord, ItemState
+from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.table import ItemTable
 
 ROUND = 256
@@ -25,7 +25,7 @@ class GroupQueue:
 
     __slots__ = ("again", "first", "head", "leases", "record", "service")
 
-    def __init__(self, record: GroupRecord) -> None:
+    def __init__(self, record: ItemGroup) -> None:
         self.record = record
         self.first = array("i")
         self.head = 0
@@ -57,7 +57,7 @@ class GroupQueue:
 class GroupQueues:
     """All groups of a batch."""
 
-    def __init__(self, records: list[GroupRecord], table: ItemTable, order: str) -> None:
+    def __init__(self, records: list[ItemGroup], table: ItemTable, order: str) -> None:
         self.groups = [GroupQueue(record) for record in records]
         self._table = table
         self._order = order

@@ -45,6 +45,9 @@ class RowJournal:
         self.end = position
         return offsets
 
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
     def view(self) -> mmap.mmap | bytes:
         """Return the content, mapped into memory."""
         return mmap.mmap(self._descriptor, self.end, prot=mmap.PROT_READ) if self.end else b""

@@ -41,7 +41,7 @@ class Latencies:
         return None
 
 
-class Scores:
+class ScoreHistogram:
     """Histogram of scores from 0 to 100, their mean, and the number below the minimum."""
 
     def __init__(self, least: float) -> None:

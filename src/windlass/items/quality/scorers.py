@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.items.runtimes.base import RuntimeContext, WorkItem
+from windlass.items.runtimes.base import LeasedRow, RuntimeContext
 from windlass.items.spec import QualitySpec
 
-Scorer = Callable[[WorkItem, Mapping[str, Any]], float | None]
+Scorer = Callable[[LeasedRow, Mapping[str, Any]], float | None]
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _JUDGE_PROMPT = (
     "Rate the quality of the answer from 0 (useless) to 100 (perfect). Reply with the number only.\n\n"
@@ -60,7 +60,7 @@ def create(quality: QualitySpec, context: RuntimeContext) -> Scorer:
         pattern = re.compile(str(arguments.get("pattern", "")))
         forbidden = re.compile(str(arguments["forbid"])) if arguments.get("forbid") else None
 
-        def by_pattern(item: WorkItem, output: Mapping[str, Any]) -> float:
+        def by_pattern(item: LeasedRow, output: Mapping[str, Any]) -> float:
             text = text_of(output, field)
             good = pattern.search(text) and not (forbidden and forbidden.search(text))
             return 100.0 if good else 0.0
@@ -142,7 +142,7 @@ def _judge(arguments: Mapping[str, Any], field: str, context: RuntimeContext) ->
     template = str(arguments.get("prompt") or _JUDGE_PROMPT)
     model = str(arguments.get("model") or context.batch.model)
 
-    def judge(item: WorkItem, output: Mapping[str, Any]) -> float | None:
+    def judge(item: LeasedRow, output: Mapping[str, Any]) -> float | None:
         import json
 
         prompt = template.replace("{prompt}", item.prompt).replace("{text}", text_of(output, field))

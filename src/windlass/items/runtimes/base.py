@@ -21,7 +21,7 @@ class WorkerStopped(BaseException):
 
 
 @dataclass(slots=True)
-class WorkItem:
+class LeasedRow:
     """Item of a batch. ``prompt`` is empty if the job has no prompt and the row has none."""
 
     number: int
@@ -31,7 +31,7 @@ class WorkItem:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RowOutcome:
     """Result of one item: ``output``, or an error of ``kind``."""
 
     number: int
@@ -50,13 +50,13 @@ class WorkBatch:
     items. ``lost``: the whole lease has ended.
     """
 
-    items: list[WorkItem]
+    items: list[LeasedRow]
     group: str = ""
     model: str = ""
     dropped: set[int] = field(default_factory=set)
     lost: bool = False
 
-    def left(self) -> Iterator[WorkItem]:
+    def left(self) -> Iterator[LeasedRow]:
         """Return the items that are still wanted, one after the other."""
         for item in self.items:
             if self.lost:
@@ -72,7 +72,7 @@ class Runtime(Protocol):
         """Load what all batches need. Raises :class:`SetupError`."""
         ...
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         """Return outcomes as they come. Items without an outcome are leased again."""
         ...
 

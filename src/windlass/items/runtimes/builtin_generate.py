@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-from windlass.items.runtimes.base import Outcome, RuntimeContext, WorkBatch
+from windlass.items.runtimes.base import RowOutcome, RuntimeContext, WorkBatch
 
 _OPENINGS = ("Here is", "Meet", "This is", "Consider", "Discover")
 _QUALITIES = ("sturdy", "light", "quiet", "bright", "simple", "elegant", "durable", "compact")
@@ -31,14 +31,14 @@ class GenerateRuntime:
     def setup(self) -> None:
         return
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         for item in batch.left():
             started = self._context.monotonic()
             if self._seconds:
                 self._context.pause(self._seconds)
             text = generate(item.prompt or str(item.row["id"]), batch.model, self._words)
             took = self._context.monotonic() - started
-            yield Outcome(item.number, {"id": item.row["id"], "text": text}, took)
+            yield RowOutcome(item.number, {"id": item.row["id"], "text": text}, took)
 
     def teardown(self) -> None:
         return
@@ -67,9 +67,9 @@ class NoopRuntime:
     def setup(self) -> None:
         return
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         for item in batch.left():
-            yield Outcome(item.number, {"id": item.row["id"], "ok": True})
+            yield RowOutcome(item.number, {"id": item.row["id"], "ok": True})
 
     def teardown(self) -> None:
         return

@@ -16,10 +16,10 @@ from windlass.items.runtimes.base import (
     INFRASTRUCTURE,
     PERMANENT,
     PROGRAM,
-    Outcome,
+    LeasedRow,
+    RowOutcome,
     RuntimeContext,
     WorkBatch,
-    WorkItem,
 )
 from windlass.items.runtimes.http_json import JsonClient
 
@@ -88,8 +88,8 @@ class OpenAIRuntime:
         for client in self._clients:
             client.close()
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
-        running: set[Future[Outcome]] = set()
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
+        running: set[Future[RowOutcome]] = set()
         items = batch.left()
         try:
             for item in items:
@@ -112,28 +112,28 @@ class OpenAIRuntime:
             self._clients.append(client)
         return client
 
-    def _one(self, item: WorkItem, model: str) -> Outcome:
+    def _one(self, item: LeasedRow, model: str) -> RowOutcome:
         started = self._context.monotonic()
         path, body = request_of(item, model, self._context)
         outcome = self._repeat(item, path, body, started)
         outcome.seconds = self._context.monotonic() - started
         return outcome
 
-    def _repeat(self, item: WorkItem, path: str, body: Mapping[str, Any], started: float) -> Outcome:
+    def _repeat(self, item: LeasedRow, path: str, body: Mapping[str, Any], started: float) -> RowOutcome:
         failures = overloads = 0
         while True:
             try:
                 with self.limit:
                     status, headers, answer = self._client().request("POST", path, body)
             except TimeoutError:
-                return Outcome(
+                return RowOutcome(
                     item.number, None, 0.0, PROGRAM, "Timeout", "the server did not answer in time"
                 )
             except OSError as error:
                 failures += 1
                 if failures >= CONNECT_ATTEMPTS:
                     message = f"{self._url} cannot be reached: {error}"
-                    return Outcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerUnreachable", message)
+                    return RowOutcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerUnreachable", message)
                 self._context.pause(min(MAX_DELAY_SECONDS, 0.5 * 2**failures))
                 continue
             if status in (429, 503, 529):
@@ -141,7 +141,7 @@ class OpenAIRuntime:
                 overloads += 1
                 if self._context.monotonic() - started > OVERLOAD_SECONDS:
                     message = f"the server answered {status} for {OVERLOAD_SECONDS:g} s"
-                    return Outcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerOverloaded", message)
+                    return RowOutcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerOverloaded", message)
                 self._context.pause(retry_delay(headers, overloads))
                 continue
             if status == 200:
@@ -157,7 +157,7 @@ def retry_delay(headers: Mapping[str, str], attempt: int) -> float:
         return min(MAX_DELAY_SECONDS, 0.25 * 2**attempt)
 
 
-def request_of(item: WorkItem, model: str, context: RuntimeContext) -> tuple[str, dict[str, Any]]:
+def request_of(item: LeasedRow, model: str, context: RuntimeContext) -> tuple[str, dict[str, Any]]:
     """Return path and body of the request for a row."""
     row, batch = item.row, context.batch
     body = row.get("body")
@@ -175,7 +175,7 @@ def request_of(item: WorkItem, model: str, context: RuntimeContext) -> tuple[str
     return "/chat/completions", {"model": row.get("model") or model, "messages": messages, **parameters}
 
 
-def outcome_of(item: WorkItem, status: int, answer: bytes) -> Outcome:
+def outcome_of(item: LeasedRow, status: int, answer: bytes) -> RowOutcome:
     """Return the outcome of a response."""
     try:
         found: Any = json.loads(answer)
@@ -186,11 +186,13 @@ def outcome_of(item: WorkItem, status: int, answer: bytes) -> Outcome:
         kind = PERMANENT if 400 <= status < 500 and status not in (408, 409, 425) else PROGRAM
         if status in (502, 504):
             kind = INFRASTRUCTURE
-        return Outcome(
+        return RowOutcome(
             item.number, None, 0.0, kind, f"HTTP{status}", f"the server answered {status}: {message}"
         )
     if isinstance(item.row.get("body"), Mapping):
-        return Outcome(item.number, {"id": item.row["id"], "response": {"status_code": 200, "body": found}})
+        return RowOutcome(
+            item.number, {"id": item.row["id"], "response": {"status_code": 200, "body": found}}
+        )
     try:
         choice = found["choices"][0]
         output = {"id": item.row["id"], "text": choice["message"]["content"] or ""}
@@ -200,8 +202,10 @@ def outcome_of(item: WorkItem, status: int, answer: bytes) -> Outcome:
         output["completionTokens"] = usage.get("completion_tokens")
     except (TypeError, KeyError, IndexError, AttributeError):
         shown = answer[:200].decode(errors="replace")
-        return Outcome(item.number, None, 0.0, PROGRAM, "InvalidAnswer", f"the answer has no choice: {shown}")
-    return Outcome(item.number, {name: value for name, value in output.items() if value is not None})
+        return RowOutcome(
+            item.number, None, 0.0, PROGRAM, "InvalidAnswer", f"the answer has no choice: {shown}"
+        )
+    return RowOutcome(item.number, {name: value for name, value in output.items() if value is not None})
 
 
 def _error_text(found: Any) -> str:

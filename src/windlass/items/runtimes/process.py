@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.items.runtimes.base import (
-    Outcome,
+    LeasedRow,
+    RowOutcome,
     RuntimeContext,
     SetupError,
     WorkBatch,
     WorkerStopped,
-    WorkItem,
 )
 
 QUIET_SECONDS = 5.0
@@ -60,8 +60,8 @@ class ProcessRuntime:
         _close(process)
         _reap(process, END_SECONDS)
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
-        waiting: deque[WorkItem] = deque()
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
+        waiting: deque[LeasedRow] = deque()
         items = batch.left()
         try:
             yield from self._exchange(items, waiting)
@@ -72,7 +72,7 @@ class ProcessRuntime:
                 self._process = None
             raise
 
-    def _exchange(self, items: Iterator[WorkItem], waiting: deque[WorkItem]) -> Iterator[Outcome]:
+    def _exchange(self, items: Iterator[LeasedRow], waiting: deque[LeasedRow]) -> Iterator[RowOutcome]:
         """Feed items and yield outcomes. ``waiting``: items that were fed without an answer."""
         more = True
         moved = self._context.monotonic()
@@ -107,7 +107,7 @@ class ProcessRuntime:
                 yield from self._ended(waiting, late, now - moved)
                 moved = self._context.monotonic()
 
-    def _ended(self, waiting: deque[WorkItem], late: bool, seconds: float) -> Iterator[Outcome]:
+    def _ended(self, waiting: deque[LeasedRow], late: bool, seconds: float) -> Iterator[RowOutcome]:
         process, self._process = self._process, None
         assert process is not None
         closed = process.stdin is None or process.stdin.closed
@@ -121,12 +121,12 @@ class ProcessRuntime:
             return
         if late:
             message = f"no answer within items.timeoutSeconds ({self._timeout:g} s)"
-            yield Outcome(waiting.popleft().number, None, seconds, "program", "Timeout", message)
+            yield RowOutcome(waiting.popleft().number, None, seconds, "program", "Timeout", message)
             return
         self._crashes += 1
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         message = f"the command ended with {how} before it answered"
-        yield Outcome(waiting.popleft().number, None, seconds, "program", "ProcessExited", message)
+        yield RowOutcome(waiting.popleft().number, None, seconds, "program", "ProcessExited", message)
 
     def _close_input(self, more: bool, moved: float) -> None:
         """Close the input of a command that may hold its answers back."""
@@ -189,7 +189,7 @@ class ProcessRuntime:
         except OSError:
             self._input = b""  # the command has ended, which its output will tell
 
-    def _restart(self, waiting: deque[WorkItem]) -> None:
+    def _restart(self, waiting: deque[LeasedRow]) -> None:
         """Start the command again, and feed it the rows that were not answered."""
         if self._crashes > 1:
             self._context.pause(min(MAX_DELAY_SECONDS, 0.05 * 2 ** min(self._crashes, 10)))
@@ -217,12 +217,12 @@ class ProcessRuntime:
             os.set_blocking(stream.fileno(), False)
 
 
-def _line(item: WorkItem) -> bytes:
+def _line(item: LeasedRow) -> bytes:
     row = {**item.row, "prompt": item.prompt} if item.prompt else item.row
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def _outcome(item: WorkItem, line: bytes, seconds: float) -> Outcome:
+def _outcome(item: LeasedRow, line: bytes, seconds: float) -> RowOutcome:
     try:
         answer: Any = json.loads(line)
     except ValueError:
@@ -230,15 +230,15 @@ def _outcome(item: WorkItem, line: bytes, seconds: float) -> Outcome:
     if not isinstance(answer, dict):
         shown = line[:100].decode(errors="replace")
         message = f"the command answered with a line that is not a JSON object: {shown}"
-        return Outcome(item.number, None, seconds, "program", "InvalidAnswer", message)
+        return RowOutcome(item.number, None, seconds, "program", "InvalidAnswer", message)
     expected = item.row["id"]
     if "id" in answer and str(answer["id"]) != str(expected):
         message = f"the command answered with id {answer['id']!r} instead of {expected!r}"
-        return Outcome(item.number, None, seconds, "program", "InvalidAnswer", message)
+        return RowOutcome(item.number, None, seconds, "program", "InvalidAnswer", message)
     if answer.get("error"):
-        return Outcome(item.number, None, seconds, "program", "ProgramError", str(answer["error"])[:500])
+        return RowOutcome(item.number, None, seconds, "program", "ProgramError", str(answer["error"])[:500])
     answer.pop("error", None)
-    return Outcome(item.number, {"id": expected, **answer}, seconds)
+    return RowOutcome(item.number, {"id": expected, **answer}, seconds)
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float | None = None) -> int:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from windlass.items.runtimes.base import (
-    Outcome,
+    LeasedRow,
+    RowOutcome,
     RuntimeContext,
     SetupError,
     WorkBatch,
-    WorkItem,
     output_row,
 )
 
@@ -59,13 +59,13 @@ class PythonRuntime:
         else:
             raise SetupError(f"{runtime.function} is neither a function nor a class")
 
-    def process(self, batch: WorkBatch) -> Iterator[Outcome]:
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         if not self._batched:
             for item in batch.left():
                 yield self._one(item, self._call)
             return
         chunk = self._context.batch.runtime.chunk or max(1, len(batch.items))
-        items: list[WorkItem] = []
+        items: list[LeasedRow] = []
         for item in batch.left():
             items.append(item)
             if len(items) >= chunk:
@@ -77,7 +77,7 @@ class PythonRuntime:
         if self._instance is not None and hasattr(self._instance, "teardown"):
             self._instance.teardown()
 
-    def _one(self, item: WorkItem, call: Callable[[Any], Any]) -> Outcome:
+    def _one(self, item: LeasedRow, call: Callable[[Any], Any]) -> RowOutcome:
         started = self._context.monotonic()
         try:
             with self._limit(1):
@@ -85,9 +85,9 @@ class PythonRuntime:
         except Exception as error:
             took = self._context.monotonic() - started
             return _failed(item.number, error, took, self._timeout)
-        return Outcome(item.number, value, self._context.monotonic() - started)
+        return RowOutcome(item.number, value, self._context.monotonic() - started)
 
-    def _many(self, items: list[WorkItem]) -> Iterator[Outcome]:
+    def _many(self, items: list[LeasedRow]) -> Iterator[RowOutcome]:
         if not items:
             return
         started = self._context.monotonic()
@@ -109,7 +109,7 @@ class PythonRuntime:
             if isinstance(value, Exception):
                 yield _failed(item.number, value, each, self._timeout)
             else:
-                yield Outcome(item.number, output_row(item.row, value), each)
+                yield RowOutcome(item.number, output_row(item.row, value), each)
 
     @contextmanager
     def _limit(self, items: int) -> Iterator[None]:
@@ -145,15 +145,15 @@ def load(reference: str, folder: str = "") -> Any:
     return value
 
 
-def _input(item: WorkItem) -> dict[str, Any]:
+def _input(item: LeasedRow) -> dict[str, Any]:
     return {**item.row, "prompt": item.prompt} if item.prompt else item.row
 
 
-def _failed(number: int, error: Exception, seconds: float, timeout: float) -> Outcome:
+def _failed(number: int, error: Exception, seconds: float, timeout: float) -> RowOutcome:
     if isinstance(error, ItemTimeout):
         message = f"the item took longer than items.timeoutSeconds ({timeout:g} s)"
-        return Outcome(number, None, seconds, "program", "Timeout", message)
-    return Outcome(number, None, seconds, "program", type(error).__name__, _words(error))
+        return RowOutcome(number, None, seconds, "program", "Timeout", message)
+    return RowOutcome(number, None, seconds, "program", type(error).__name__, _words(error))
 
 
 def _words(error: Exception) -> str:

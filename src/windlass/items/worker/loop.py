@@ -15,13 +15,13 @@ from windlass.items.quality import scorers
 from windlass.items.runtimes.base import (
     INFRASTRUCTURE,
     PERMANENT,
-    Outcome,
+    LeasedRow,
+    RowOutcome,
     Runtime,
     RuntimeContext,
     SetupError,
     WorkBatch,
     WorkerStopped,
-    WorkItem,
     create,
 )
 from windlass.items.spec import WORKER, BatchSpec
@@ -138,7 +138,7 @@ class Worker:
             if pending.missing(lease) and not batch.lost:
                 self._link.call("/v1/fail", lease=lease["lease"], reason="Unfinished", stopped=self._stopped)
 
-    def _outcomes(self, runtime: Runtime, batch: WorkBatch) -> Iterator[Outcome]:
+    def _outcomes(self, runtime: Runtime, batch: WorkBatch) -> Iterator[RowOutcome]:
         """Return the outcomes of a batch. Only in here SIGTERM interrupts."""
         outcomes = runtime.process(batch)
         while not self._stopping:
@@ -151,25 +151,25 @@ class Worker:
                 return
             yield outcome
 
-    def _batch_of(self, lease: dict[str, Any]) -> tuple[WorkBatch, list[Outcome]]:
+    def _batch_of(self, lease: dict[str, Any]) -> tuple[WorkBatch, list[RowOutcome]]:
         items, errors = [], []
         for entry in lease["items"]:
             row = entry["row"]
-            item = WorkItem(entry["n"], row, entry["attempt"])
+            item = LeasedRow(entry["n"], row, entry["attempt"])
             if self._prompt is None:
                 item.prompt = row["prompt"] if isinstance(row.get("prompt"), str) else ""
             else:
                 try:
                     item.prompt = self._prompt.render(row)
                 except PromptError as error:
-                    outcome = Outcome(item.number, None, 0.0, PERMANENT, "InvalidRow", str(error))
+                    outcome = RowOutcome(item.number, None, 0.0, PERMANENT, "InvalidRow", str(error))
                     errors.append(outcome)
                     continue
             items.append(item)
         return WorkBatch(items, lease["group"], lease["model"]), errors
 
 
-def score_of(score: scorers.Scorer, outcome: Outcome, item: WorkItem) -> float | None:
+def score_of(score: scorers.Scorer, outcome: RowOutcome, item: LeasedRow) -> float | None:
     """Return the score of an outcome, and add it to the output. A scorer that fails is an error."""
     if outcome.output is None:
         return None
@@ -188,7 +188,7 @@ def score_of(score: scorers.Scorer, outcome: Outcome, item: WorkItem) -> float |
     return value
 
 
-def result_text(outcome: Outcome, score: float | None) -> str:
+def result_text(outcome: RowOutcome, score: float | None) -> str:
     """Return a result as JSON. An output that is not valid JSON becomes an error of its item."""
     number, seconds = outcome.number, round(outcome.seconds, 6)
     if outcome.output is not None:
@@ -216,7 +216,7 @@ class _Results:
         self._numbers: set[int] = set()
         self._since = now
 
-    def add(self, outcome: Outcome, score: float | None) -> None:
+    def add(self, outcome: RowOutcome, score: float | None) -> None:
         self._numbers.add(outcome.number)
         text = result_text(outcome, score)
         self._results.append(text)
