@@ -29,7 +29,8 @@ case ${1:-} in
   late) if ! have_torch && may_install; then echo torch; fi ;;
   ray)
     folder=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/ray
-    [ -x "$folder/bin/ray" ] || { python3 -m venv "$folder" && "$folder/bin/pip" install -q 'ray[default]'; }
+    { [ -x "$folder/bin/ray" ] && "$folder/bin/python" -c 'import starlette'; } 2>/dev/null ||
+      { python3 -m venv "$folder" && "$folder/bin/pip" install -q 'ray[default,serve]'; }
     ;;
   *) echo "usage: $0 small|large|late|ray" >&2; exit 2 ;;
 esac
