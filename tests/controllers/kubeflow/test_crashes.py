@@ -121,6 +121,19 @@ def test_crashes_change_nothing_of_an_mpi_job(waits, run, history):
     agree(manifest, MPI_JOBS, history)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    master=st.booleans(),
+    history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 5), max_size=3)), max_size=12),
+)
+def test_crashes_change_nothing_of_an_elastic_job(master, history):
+    """The announced world is written once for each change of the workers."""
+    roles = {"Master": replica()} if master else {}
+    manifest = kubeflow_job(PYTORCH_JOBS, None, **roles, Worker=replica(3, restartPolicy="OnFailure"))
+    manifest["spec"]["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 5}
+    agree(manifest, PYTORCH_JOBS, history)
+
+
 def agree(manifest, resource, history):
     """Play a history to two worlds: in one the controller is killed."""
     calm = KubeflowWorld(copy.deepcopy(manifest), resource)
