@@ -108,6 +108,25 @@ def test_jobs_that_cannot_run(spec: dict[str, Any], path: str, words: str) -> No
     assert words in detail
 
 
+def test_the_controller_of_an_object_is_known_and_stays() -> None:
+    ((path, detail),) = errors(ray_job(managedBy="me"))
+    assert (path, "multikueue" in detail) == ("spec.managedBy", True)
+    manifest = ray_job(managedBy="kueue.x-k8s.io/multikueue")
+    assert errors(manifest) == []
+    (error,) = validate(RAY_JOBS, manifest, ray_job())
+    assert "immutable" in error.message
+
+
+def test_resources_are_stated_once() -> None:
+    manifest = ray_cluster()
+    group = {**GROUP, "resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "2", "labels": "a=b"}}
+    manifest["spec"]["workerGroupSpecs"] = [group]
+    assert [path for path, _ in errors(manifest)] == [
+        "spec.workerGroupSpecs[0].resources",
+        "spec.workerGroupSpecs[0].rayStartParams.labels",
+    ]
+
+
 def test_names_leave_room_for_those_of_pods() -> None:
     manifest = ray_job()
     manifest["metadata"]["name"] = "a" * 51

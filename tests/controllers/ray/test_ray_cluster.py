@@ -106,6 +106,33 @@ def test_ray_gets_the_devices_of_the_container(limits, flags):
     assert all(flag in args for flag in flags)
 
 
+def test_resources_and_labels_of_a_group_are_flags_and_labels():
+    manifest = ray_cluster(1)
+    group = manifest["spec"]["workerGroupSpecs"][0]
+    group |= {"resources": {"CPU": "3", "nvidia.com/gpu": "1", "Custom": "2"}, "labels": {"b": "2", "a": "1"}}
+    world = settled(manifest)
+    worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")
+    args = worker["spec"]["containers"][0]["args"][0]
+    for flag in ("--num-cpus=3", "--num-gpus=1", "--resources='{\"Custom\": 2.0}'", "--labels=a=1,b=2"):
+        assert flag in args
+    assert worker["metadata"]["labels"]["a"] == "1"
+
+
+def test_the_service_of_the_head_has_what_its_user_adds():
+    given = {"metadata": {"labels": {"l": "m"}, "annotations": {"a": "b"}}, "spec": {"type": "NodePort"}}
+    manifest = ray_cluster(0, headServiceAnnotations={"a": "c"})
+    manifest["spec"]["headGroupSpec"]["headService"] = given
+    (service,) = settled(manifest).api.objects(SERVICES)
+    assert service["metadata"]["labels"]["l"] == "m"
+    assert service["metadata"]["annotations"] == {"a": "c"}
+    assert (service["spec"]["type"], "clusterIP" in service["spec"]) == ("NodePort", False)
+
+
+def test_a_cluster_of_another_controller_is_left_alone():
+    world = settled(ray_cluster(managedBy="kueue.x-k8s.io/multikueue"))
+    assert (world.pods(), world.api.objects(SERVICES)) == ([], [])
+
+
 def test_status_from_creation_to_a_lost_worker():
     world = settled()
     assert "state" not in world.cluster_status

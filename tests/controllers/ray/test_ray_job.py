@@ -59,6 +59,18 @@ def test_a_job_from_its_cluster_to_its_end():
     assert len(world.api.objects(RAY_CLUSTERS)) == 1, "it is kept without shutdownAfterJobFinishes"
 
 
+def test_a_job_that_does_not_run_in_time_fails():
+    world = RayWorld(ray_job(preRunningDeadlineSeconds=60))
+    world.settle()
+    world.api.clock.jump(61)
+    world.settle()
+    assert (world.state, world.job_status["reason"]) == ("Failed", "PreRunningDeadlineExceeded")
+    world = ready(preRunningDeadlineSeconds=60)
+    world.api.clock.jump(61)
+    world.settle()
+    assert world.state == "Running", "it ran in time"
+
+
 def test_the_cluster_is_deleted_after_its_time():
     world = ready(shutdownAfterJobFinishes=True, ttlSecondsAfterFinished=60)
     world.tell("SUCCEEDED")

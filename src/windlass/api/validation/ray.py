@@ -22,12 +22,14 @@ _CRON_NAME_LIMIT = _NAME_LIMIT - 11
 def ray_cluster(obj: Obj, old: Obj | None, out: Collector) -> None:
     """Check a RayCluster."""
     _name(obj, "RayCluster", out)
+    _managed_by(obj, old, out)
     _cluster(part(obj, "spec"), "spec", out)
 
 
 def ray_job(obj: Obj, old: Obj | None, out: Collector) -> None:
     """Check a RayJob."""
     _name(obj, "RayJob", out)
+    _managed_by(obj, old, out)
     _job(part(obj, "spec"), "spec", out)
 
 
@@ -64,6 +66,7 @@ def _job(spec: Obj, path: str, out: Collector) -> None:
 def ray_service(obj: Obj, old: Obj | None, out: Collector) -> None:
     """Check a RayService."""
     _name(obj, "RayService", out)
+    _managed_by(obj, old, out)
     spec = part(obj, "spec")
     _cluster(part(spec, "rayClusterConfig"), "spec.rayClusterConfig", out)
     strategy = part(spec, "upgradeStrategy").get("type")
@@ -75,16 +78,18 @@ def ray_service(obj: Obj, old: Obj | None, out: Collector) -> None:
         out.invalid("spec.upgradeStrategy.type", strategy, why)
     elif strategy is not None:
         out.choice("spec.upgradeStrategy.type", strategy, (fields.NEW_CLUSTER, fields.NO_UPGRADE))
-    head = part(part(spec, "rayClusterConfig"), "headGroupSpec")
-    if part(part(head, "headService"), "metadata").get("name"):
-        path = "spec.rayClusterConfig.headGroupSpec.headService.metadata.name"
-        out.forbidden(
-            path, "the name of the head's Service follows from that of the RayService: leave it out"
-        )
     timeout = part(part(obj, "metadata"), "annotations").get(fields.INITIALIZING_TIMEOUT)
     if timeout and not _is_timeout(str(timeout)):
         path = f"metadata.annotations[{fields.INITIALIZING_TIMEOUT}]"
         out.invalid(path, timeout, "write a positive duration such as 5m or 1h, or a number of seconds")
+
+
+def _managed_by(obj: Obj, old: Obj | None, out: Collector) -> None:
+    given = part(obj, "spec").get("managedBy")
+    if old is not None and part(old, "spec").get("managedBy") != given:
+        out.invalid("spec.managedBy", given, "the managedBy field is immutable")
+    elif given is not None:
+        out.choice("spec.managedBy", given, (fields.OPERATOR, fields.MULTIKUEUE))
 
 
 def _is_timeout(text: str) -> bool:
@@ -113,7 +118,11 @@ def _name(obj: Obj, kind: str, out: Collector) -> None:
 
 
 def _cluster(spec: Obj, path: str, out: Collector) -> None:
-    _containers(part(spec, "headGroupSpec"), f"{path}.headGroupSpec", out)
+    head = part(spec, "headGroupSpec")
+    _containers(head, f"{path}.headGroupSpec", out)
+    if part(part(head, "headService"), "metadata").get("name"):
+        why = "Windlass names the head's Service after the cluster, NAME-head-svc: leave it out"
+        out.forbidden(f"{path}.headGroupSpec.headService.metadata.name", why)
     seen: set[str] = set()
     for index, group in enumerate(spec.get("workerGroupSpecs") or ()):
         if not isinstance(group, Mapping):
@@ -133,6 +142,20 @@ def _cluster(spec: Obj, path: str, out: Collector) -> None:
             )
 
 
+def _resources(group: Obj, path: str, out: Collector) -> None:
+    flags = [
+        name
+        for name in ("num-cpus", "num-gpus", "memory", "resources")
+        if part(group, "rayStartParams").get(name)
+    ]
+    if flags and group.get("resources"):
+        why = f"rayStartParams.{flags[0]} states resources, too: use only one of the two"
+        out.forbidden(f"{path}.resources", why)
+    if "labels" in part(group, "rayStartParams"):
+        out.forbidden(f"{path}.rayStartParams.labels", f"write the labels to {path}.labels")
+
+
 def _containers(group: Obj, path: str, out: Collector) -> None:
     if not part(part(group, "template"), "spec").get("containers"):
         out.required(f"{path}.template.spec.containers", "the first container runs Ray")
+    _resources(group, path, out)

@@ -51,7 +51,7 @@ class RayClusterController:
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._clusters.items.get(key)
-        if stored is None:
+        if stored is None or stored.object["spec"].get("managedBy") not in (None, fields.OPERATOR):
             return NOTHING
         namespace, _, name = key.partition("/")
         pods = list(self._pods_of.get(stored.uid).values())

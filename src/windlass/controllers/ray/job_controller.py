@@ -51,7 +51,7 @@ class RayJobController:
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._rays.items.get(key)
-        if stored is None:
+        if stored is None or stored.object["spec"].get("managedBy") not in (None, fields.OPERATOR):
             return NOTHING
         namespace, _, name = key.partition("/")
         status = stored.object.get("status") or {}

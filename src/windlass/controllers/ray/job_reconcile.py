@@ -111,11 +111,11 @@ class _RayJobReconciliation:
         self.status["rayClusterName"] = self.job.selector.get(fields.CLUSTER) or self.job.cluster_name(
             self.attempt
         )
-        self.status.setdefault("startTime", rfc3339(self.observed.now))
+        self.status["startTime"] = rfc3339(self.observed.now)
         self.status["jobStatus"] = ""
 
     def _initializing(self) -> None:
-        if self._leaves():
+        if self._leaves() or self._starts_late():
             return
         cluster = self.observed.cluster
         if cluster is None:
@@ -149,7 +149,7 @@ class _RayJobReconciliation:
         self._report("CreatedRayCluster", f"Created RayCluster {self.job.namespace}/{name}")
 
     def _waiting(self) -> None:
-        if self._leaves():
+        if self._leaves() or self._starts_late():
             return
         if self.job.spec.get("jobId"):
             self.status["jobId"] = self.job.spec["jobId"]
@@ -284,17 +284,25 @@ class _RayJobReconciliation:
         if self.job.suspend:
             self._become(kinds.SUSPENDING)
             return True
-        if self.job.deadline_seconds is None or not self.status.get("startTime"):
+        return self._is_late("activeDeadlineSeconds", "DeadlineExceeded")
+
+    def _starts_late(self) -> bool:
+        """Fail a job that does not run in time; return whether that is so."""
+        return self._is_late("preRunningDeadlineSeconds", "PreRunningDeadlineExceeded")
+
+    def _is_late(self, field: str, reason: str) -> bool:
+        limit = self.job.spec.get(field)
+        if limit is None or not self.status.get("startTime"):
             return False
-        left = parse_rfc3339(self.status["startTime"]) + int(self.job.deadline_seconds) - self.observed.now
+        left = parse_rfc3339(self.status["startTime"]) + int(limit) - self.observed.now
         if left > 0:
             self.plan.requeue(left)
             return False
         self.status["message"] = (
-            f"The RayJob has passed the activeDeadlineSeconds. StartTime: {self.status['startTime']}. "
-            f"ActiveDeadlineSeconds: {self.job.deadline_seconds}"
+            f"The RayJob has passed the {field}. StartTime: {self.status['startTime']}. "
+            f"{field[0].upper()}{field[1:]}: {limit}"
         )
-        self._end(kinds.FAILED, "DeadlineExceeded")
+        self._end(kinds.FAILED, reason)
         return True
 
     def _submitter_end(self) -> str | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.quantities import parse
 from windlass.api.ray_fields import GCS_PORT, HEAD, HEAD_GROUP, WORKER, head_service_name
 from windlass.jobs.ray.naming import suffix_of
 
 Json = Mapping[str, Any]
+_FLAGS = {"cpu": "num-cpus", "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class NodeGroup:
     minimum: int
     template: Json
     start_parameters: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the Ray nodes, which the pods have as well."""
 
     @property
     def pod_spec(self) -> Json:
@@ -59,6 +65,8 @@ class RayCluster:
     origin_name: str
     autoscaler: Json
     """``autoscalerOptions``."""
+    head_service: Json
+    """``headService`` with the annotations of ``headServiceAnnotations``."""
 
     @property
     def groups(self) -> tuple[NodeGroup, ...]:
@@ -115,7 +123,13 @@ def read_cluster(obj: Json) -> RayCluster:
         labels=labels,
         annotations=metadata.get("annotations") or {},
         head=NodeGroup(
-            HEAD_GROUP, HEAD, 1, 1, head.get("template") or {}, _texts(head.get("rayStartParams"))
+            HEAD_GROUP,
+            HEAD,
+            1,
+            1,
+            head.get("template") or {},
+            _start_parameters(head),
+            _texts(head.get("labels")),
         ),
         workers=tuple(_workers(body, autoscaling) for body in spec.get("workerGroupSpecs") or ()),
         suspend=bool(spec.get("suspend")),
@@ -124,7 +138,14 @@ def read_cluster(obj: Json) -> RayCluster:
         origin=str(owner.get("kind") or "RayCluster"),
         origin_name=str(owner.get("name") or ""),
         autoscaler=spec.get("autoscalerOptions") or {},
+        head_service=_head_service(head.get("headService") or {}, spec.get("headServiceAnnotations") or {}),
     )
+
+
+def _head_service(given: Json, annotations: Json) -> Json:
+    metadata = given.get("metadata") or {}
+    notes = {**(metadata.get("annotations") or {}), **annotations}
+    return {**given, "metadata": {**metadata, **({"annotations": notes} if notes else {})}}
 
 
 def _workers(body: Json, autoscaling: bool) -> NodeGroup:
@@ -143,8 +164,27 @@ def _workers(body: Json, autoscaling: bool) -> NodeGroup:
         wanted * hosts,
         min(minimum, wanted) * hosts,
         body.get("template") or {},
-        _texts(body.get("rayStartParams")),
+        _start_parameters(body),
+        _texts(body.get("labels")),
     )
+
+
+def _start_parameters(group: Json) -> dict[str, str]:
+    """Return the flags of ``ray start``, with the group's own ``resources`` and ``labels`` in place of its flags."""
+    found = _texts(group.get("rayStartParams"))
+    own: dict[str, float] = {}
+    for name, text in (group.get("resources") or {}).items():
+        amount = parse(str(text))
+        flag = "num-gpus" if name.lower().endswith("gpu") else _FLAGS.get(name.lower())
+        if flag is None:
+            own[name] = float(amount)
+        else:
+            found[flag] = str(math.ceil(amount))
+    if own:
+        found["resources"] = f"'{json.dumps(own)}'"
+    if labels := group.get("labels"):
+        found["labels"] = ",".join(f"{key}={labels[key]}" for key in sorted(labels))
+    return found
 
 
 def _texts(parameters: Json | None) -> dict[str, str]:

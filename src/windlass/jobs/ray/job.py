@@ -29,7 +29,7 @@ TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """A RayJob. Times are seconds; ``None``: not set."""
+    """A RayJob. Times are seconds."""
 
     namespace: str
     name: str
@@ -40,7 +40,6 @@ class RayJob:
     runtime_env: str
     shutdown: bool
     ttl_seconds: int
-    deadline_seconds: int | None
     backoff_limit: int
     suspend: bool
     selector: Mapping[str, str]
@@ -77,7 +76,6 @@ def read_ray_job(obj: Json) -> RayJob:
         runtime_env=_runtime_env(str(spec.get("runtimeEnvYAML") or "")),
         shutdown=bool(spec.get("shutdownAfterJobFinishes")),
         ttl_seconds=int(spec.get("ttlSecondsAfterFinished") or 0),
-        deadline_seconds=spec.get("activeDeadlineSeconds"),
         backoff_limit=int(spec.get("backoffLimit") or 0),
         suspend=bool(spec.get("suspend")),
         selector=selector,

@@ -46,6 +46,7 @@ def build_pod(cluster: RayCluster, group: NodeGroup, number: int, scheduler: str
         "app.kubernetes.io/name": "kuberay",
         "app.kubernetes.io/created-by": "kuberay-operator",
         **given,
+        **{key: text for key, text in group.labels.items() if key not in _KEPT},
     }
     if cluster.origin_name:
         labels[fields.ORIGINATED_FROM] = cluster.origin_name
@@ -223,19 +224,25 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
     ports.setdefault("metrics", fields.METRICS_PORT)
     ports.setdefault("dashboard", fields.DASHBOARD_PORT)
     ports.setdefault("gcs-server", int(cluster.head_port))
+    own = cluster.head_service.get("spec") or {}
+    given = cluster.head_service.get("metadata") or {}
     labels = {
+        **(given.get("labels") or {}),
         fields.CLUSTER: cluster.name,
         fields.NODE_TYPE: HEAD,
         fields.IDENTIFIER: f"{cluster.name}-{HEAD}"[:63],
         "app.kubernetes.io/name": "kuberay",
         "app.kubernetes.io/created-by": "kuberay-operator",
     }
+    kind = own.get("type") or kind
+    generated = [
+        {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
+        for name, number in sorted(ports.items())
+    ]
     spec: dict[str, Any] = {
+        **own,
         "selector": {key: labels[key] for key in (fields.CLUSTER, fields.NODE_TYPE)},
-        "ports": [
-            {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
-            for name, number in sorted(ports.items())
-        ],
+        "ports": [*(own.get("ports") or ()), *generated],
         "publishNotReadyAddresses": True,
         **({"type": kind} if kind not in ("", "ClusterIP") else {"clusterIP": "None"}),
     }
@@ -246,6 +253,7 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
             "name": fields.head_service_name(cluster.name),
             "namespace": cluster.namespace,
             "labels": labels,
+            **({"annotations": dict(given["annotations"])} if given.get("annotations") else {}),
             "ownerReferences": [owner_reference(RAY_CLUSTERS, cluster.name, cluster.uid)],
         },
         "spec": spec,
