@@ -43,6 +43,7 @@ from windlass.controllers.attempts.kinds import (
     RAY_ATTEMPTS,
     TRAINER_ATTEMPTS,
 )
+from windlass.controllers.cron_workflow.controller import CronWorkflowController
 from windlass.controllers.jobflow.controller import JobFlowController, JobTemplateController
 from windlass.controllers.jobset.controller import JobSetController
 from windlass.controllers.kubeflow.controller import KubeflowController
@@ -235,7 +236,10 @@ ARGO = KindFamily(
     (WORKFLOWS, WORKFLOW_TEMPLATES, CLUSTER_WORKFLOW_TEMPLATES, CRON_WORKFLOWS),
     frozenset({"workflow-controller", "argo-workflows-workflow-controller"}),
     ("argoproj/workflow-controller", "workflow-controller"),
-    _workflows(WORKFLOWS),
+    lambda context: [
+        *_workflows(WORKFLOWS)(context),
+        CronWorkflowController(context.informers, context.clock),
+    ],
 )
 
 AIGC_WORKFLOW = KindFamily(
