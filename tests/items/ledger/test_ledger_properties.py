@@ -167,15 +167,15 @@ def test_a_lease_expires_once_and_heartbeats_keep_it() -> None:
 
 
 def test_items_of_lost_workers_are_leased_alone_and_given_up_in_the_end() -> None:
-    batch = batch_of(items={"leaseSeconds": 1, "infrastructureRetries": 3, "maxFailedPercent": 100})
-    ledger = ledger_of(batch, [3])
+    items = {"leaseSeconds": 1, "infrastructureRetries": 3, "maxFailedPercent": 100}
+    ledger = ledger_of(batch_of(items=items, batching={"mode": "Fixed", "size": 3}), [3])
     sizes = []
     for step in range(30):
         lease, _ = ledger.lease("w", f"i{step}", step * 10.0)
         if lease is None:
             break
         sizes.append(lease.size)
-    assert sizes[-1] == 1
+    assert sizes == [3, 3, *[1] * (len(sizes) - 2)]
     assert ledger.table.counts[ItemState.DEAD] == 3
     assert max(ledger.table.losses) == 4
 
