@@ -246,7 +246,7 @@ class Expectations:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Writes are in progress, whose responses are passed to :meth:`expect` before the context ends."""
+        """Writes are in progress. :meth:`expect` is called with their responses before the context ends."""
         self._writing += 1
         try:
             yield
