@@ -22,12 +22,30 @@ from scheduler_processes import WindlassPart
 from windlass.api import annotations as names
 from windlass.api import leaderworkerset_fields as lws
 from windlass.api.job_kind_families import JOB_KIND_FAMILIES
+from windlass.api.rbac_resources import ROLES
 from windlass.api.resources import (
+    CONFIG_MAPS,
+    JAX_JOBS,
+    JOB_FLOWS,
+    JOB_SETS,
+    JOB_TEMPLATES,
     LEADER_WORKER_SETS,
+    MPI_JOBS,
+    MPI_JOBS_V2BETA1,
+    PADDLE_JOBS,
     POD_GROUPS,
     PODS,
     PYTORCH_JOBS,
+    RAY_CLUSTERS,
+    SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICES,
+    TF_JOBS,
+    TRAIN_JOBS,
+    TRAINING_RUNTIMES,
+    VOLCANO_CRON_JOBS,
+    VOLCANO_JOBS,
+    XGBOOST_JOBS,
     Resource,
 )
 
@@ -137,10 +155,6 @@ def container(name: str = "main", gpus: int = 1, **more: Any) -> Json:
     return {"name": name, "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}, **more}
 
 
-def container_of(kind: str) -> str:
-    return {"PyTorchJob": "pytorch", "TFJob": "tensorflow", "JAXJob": "jax"}.get(kind, kind.lower()[:-3])
-
-
 def report(scene: Scene, pod: Json, body: Json, audience: str = "") -> tuple[int, Json]:
     """Report progress as the program of a pod, with what the kubelet would mount."""
     metadata, spec = pod["metadata"], pod["spec"]
@@ -179,6 +193,174 @@ def test_programs_report_progress_with_the_token_of_their_pod(scene: Scene) -> N
     code, answer = report(scene, pod, {"trainerStatus": {"progressPercentage": 101}})
     assert code == 422
     assert "must be a whole number from 0 to 100" in answer["message"]
+
+
+def test_kinds_of_kubeflow_run_and_succeed(scene: Scene) -> None:
+    kinds = {
+        PYTORCH_JOBS: ("pytorchReplicaSpecs", "pytorch", ("Master", "Worker")),
+        TF_JOBS: ("tfReplicaSpecs", "tensorflow", ("Chief", "Worker")),
+        XGBOOST_JOBS: ("xgbReplicaSpecs", "xgboost", ("Master", "Worker")),
+        PADDLE_JOBS: ("paddleReplicaSpecs", "paddle", ("Master", "Worker")),
+        JAX_JOBS: ("jaxReplicaSpecs", "jax", ("Worker", "Worker")),
+    }
+    for kind, (field, main, roles) in kinds.items():
+        role = {"replicas": 1, "template": {"spec": {"containers": [container(main)]}}}
+        replicas = {name: role for name in roles}
+        scene.create(kind, kind.singular, {field: replicas})
+    pods = scene.running(9)
+    assert len(scene.groups()) == 5
+    environment = {one["name"] for one in pods["tfjob-chief-0"]["spec"]["containers"][0]["env"]}
+    assert "TF_CONFIG" in environment
+    for kind in kinds:
+        scene.wait_for(kind, kind.singular, "Running")
+    scene.end(*pods)
+    for kind in kinds:
+        scene.wait_for(kind, kind.singular, "Succeeded")
+
+
+def mpi_job() -> Json:
+    launcher = container("mpi", 0, command=["mpirun", "-n", "2", "true"])
+    worker = container("mpi", 1)
+    return {
+        "slotsPerWorker": 1,
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "template": {"spec": {"containers": [launcher]}}},
+            "Worker": {"replicas": 2, "template": {"spec": {"containers": [worker]}}},
+        },
+    }
+
+
+def test_mpi_job_v2_has_keys_hosts_and_a_launcher(scene: Scene) -> None:
+    scene.create(MPI_JOBS_V2BETA1, "pi", {**mpi_job(), "mpiImplementation": "OpenMPI"})
+    pods = scene.running(3)
+    assert sorted(pods) == ["pi-launcher", "pi-worker-0", "pi-worker-1"]
+    hosts = scene.get(CONFIG_MAPS, "pi-config")["data"]["hostfile"].split("\n")
+    assert hosts[:2] == [f"pi-worker-{index}.pi.{scene.namespace}.svc slots=1" for index in (0, 1)]
+    assert set(scene.get(SECRETS, "pi-ssh")["data"]) == {"ssh-privatekey", "ssh-publickey"}
+    assert scene.get(SERVICES, "pi")["spec"]["clusterIP"] == "None"
+    assert pods["pi-worker-0"]["spec"]["containers"][0]["command"] == ["/usr/sbin/sshd", "-De"]
+    assert scene.groups() == {"pi": 3}
+    scene.wait_for(MPI_JOBS_V2BETA1, "pi", "Running")
+    scene.end("pi-launcher")
+    scene.wait_for(MPI_JOBS_V2BETA1, "pi", "Succeeded")
+
+
+def test_mpi_job_v1_may_enter_its_workers(scene: Scene) -> None:
+    scene.create(MPI_JOBS, "old", mpi_job())
+    pods = scene.running(3)
+    launcher = pods["old-launcher"]["spec"]
+    assert launcher["serviceAccountName"] == "old-launcher"
+    assert launcher["initContainers"][0]["name"] == "kubectl-delivery"
+    assert scene.get(SERVICE_ACCOUNTS, "old-launcher")["metadata"]["ownerReferences"]
+    rules = scene.get(ROLES, "old-launcher")["rules"]
+    assert rules[1]["resourceNames"] == ["old-worker-0", "old-worker-1"]
+    for worker, allowed in (("old-worker-0", True), ("other", False)):
+        attributes = {
+            "namespace": scene.namespace,
+            "verb": "create",
+            "resource": "pods",
+            "subresource": "exec",
+            "name": worker,
+        }
+        user = f"system:serviceaccount:{scene.namespace}:old-launcher"
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = scene.cluster.post(path, review).ok(201)
+        assert answer["status"]["allowed"] is allowed, (worker, answer["status"])
+    scene.end("old-launcher")
+    scene.wait_for(MPI_JOBS, "old", "Succeeded")
+
+
+def test_job_set_restarts_and_train_job_completes(scene: Scene) -> None:
+    job = {
+        "parallelism": 2,
+        "completions": 2,
+        "backoffLimit": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container()]}},
+    }
+    replicated = {"name": "w", "replicas": 2, "template": {"spec": job}}
+    spec = {"replicatedJobs": [replicated], "failurePolicy": {"maxRestarts": 1}}
+    scene.create(JOB_SETS, "js", spec)
+    first = scene.running(4)
+    assert scene.groups() == {"js": 4}
+    scene.end(next(iter(first)), code=1)
+
+    def restarted() -> bool:
+        found = scene.pods()
+        return len(found) == 4 and not set(found) & set(first)
+
+    eventually(restarted)
+    assert scene.status(JOB_SETS, "js")["restarts"] == 1
+    scene.end(*scene.running(4))
+    scene.wait_for(JOB_SETS, "js", "Completed")
+    scene.cluster.delete(scene.path(JOB_SETS, "js")).ok()
+
+    template = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+    pod = {"spec": {"template": {"spec": {"containers": [container("node")]}}}}
+    runtime = {"replicatedJobs": [{"name": "node", "template": {**template, **pod}}]}
+    policy = {"numNodes": 1, "torch": {}}
+    scene.create(TRAINING_RUNTIMES, "torch", {"mlPolicy": policy, "template": {"spec": runtime}})
+    reference = {"name": "torch", "kind": "TrainingRuntime"}
+    scene.create(TRAIN_JOBS, "train", {"runtimeRef": reference, "trainer": {"numNodes": 2}})
+
+    def both() -> dict[str, Json]:
+        found = {name: pod for name, pod in scene.pods().items() if name.startswith("train-")}
+        assert {(pod.get("status") or {}).get("phase") for pod in found.values()} == {"Running"}, found
+        return found if len(found) == 2 else {}
+
+    pods = eventually(both)
+    one = next(iter(pods.values()))
+    variables = {entry["name"]: entry.get("value") for entry in one["spec"]["containers"][0]["env"]}
+    assert variables["PET_NNODES"] == "2"
+    code, _ = report(scene, one, {"trainerStatus": {"progressPercentage": 7}})
+    assert code == 200
+    assert scene.status(TRAIN_JOBS, "train")["trainerStatus"]["progressPercentage"] == 7
+    scene.end(*pods)
+    scene.wait_for(TRAIN_JOBS, "train", "Complete")
+
+
+def test_ray_cluster_is_a_gang_with_its_head_first(scene: Scene) -> None:
+    head = {"spec": {"containers": [container("ray-head", 0)]}}
+    worker = {"spec": {"containers": [container("ray-worker")]}}
+    group = {"groupName": "g", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, "template": worker}
+    spec = {"headGroupSpec": {"rayStartParams": {}, "template": head}, "workerGroupSpecs": [group]}
+    scene.create(RAY_CLUSTERS, "ray", spec)
+    scene.running(3)
+    eventually(lambda: scene.status(RAY_CLUSTERS, "ray").get("state") == "ready")
+    status = scene.status(RAY_CLUSTERS, "ray")
+    assert (status["readyWorkerReplicas"], status["desiredWorkerReplicas"]) == (2, 2)
+    assert list(scene.groups().values()) == [3]
+    scene.cluster.delete(scene.path(RAY_CLUSTERS, "ray")).ok()
+
+
+def test_volcano_job_flow_and_cron_job(scene: Scene) -> None:
+    task = {"name": "t", "replicas": 2, "template": {"spec": {"containers": [container()]}}}
+    job = {"minAvailable": 2, "schedulerName": "windlass", "tasks": [task]}
+    for name in ("a", "b"):
+        scene.create(JOB_TEMPLATES, name, job)
+    flows = [{"name": "a"}, {"name": "b", "dependsOn": {"targets": ["a"]}}]
+    scene.create(JOB_FLOWS, "f", {"jobRetainPolicy": "retain", "flows": flows})
+    assert sorted(scene.running(2)) == ["f-a-t-0", "f-a-t-1"]
+    scene.end("f-a-t-0", "f-a-t-1")
+
+    def second() -> bool:
+        phases = {name: pod["status"].get("phase") for name, pod in scene.pods().items()}
+        return phases.get("f-b-t-0") == phases.get("f-b-t-1") == "Running"
+
+    eventually(second)
+    scene.end("f-b-t-0", "f-b-t-1")
+
+    def succeeded() -> bool:
+        return (scene.status(JOB_FLOWS, "f").get("state") or {}).get("phase") == "Succeed"
+
+    eventually(succeeded)
+    scene.create(VOLCANO_CRON_JOBS, "tick", {"schedule": "@every 1s", "jobTemplate": {"spec": job}})
+    eventually(lambda: any(name.startswith("tick-") for name in scene.items(VOLCANO_JOBS)))
+    scene.cluster.delete(scene.path(VOLCANO_CRON_JOBS, "tick")).ok()
 
 
 def test_groups_of_a_leader_worker_set(scene: Scene) -> None:

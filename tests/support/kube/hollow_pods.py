@@ -116,7 +116,13 @@ def start_kwok(kube: RealKube, folder: Path) -> subprocess.Popen[bytes]:
 
 def add_nodes(cluster: Cluster, count: int, prefix: str) -> list[str]:
     """Create nodes with 8 GPUs each and return their names."""
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    amounts = {
+        "cpu": "64",
+        "memory": "256Gi",
+        "ephemeral-storage": "1Ti",
+        "pods": "110",
+        "nvidia.com/gpu": "8",
+    }
     names = [f"{prefix}-{number}" for number in range(count)]
     for name in names:
         body = {

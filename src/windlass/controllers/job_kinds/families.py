@@ -58,6 +58,7 @@ from windlass.controllers.trainer.controller import TrainJobController
 from windlass.controllers.volcano_cronjob.controller import VolcanoCronJobController
 from windlass.controllers.workflow.controller import WorkflowController
 from windlass.jobs.kubeflow.kinds import KINDS as KUBEFLOW_KINDS
+from windlass.jobs.kubeflow.mpi_in_cluster import in_cluster
 from windlass.kits.clock import Clock
 from windlass.workflow.locks import LockTable
 
@@ -101,7 +102,12 @@ def _operates(kinds: tuple[Resource, ...]) -> Callable[[FamilyContext], list[Rec
         informers, clock = context.informers, context.clock
         return [
             *(
-                KubeflowController(KUBEFLOW_KINDS[kind], informers, clock, context.scheduler)
+                KubeflowController(
+                    KUBEFLOW_KINDS[kind] if context.embedded else in_cluster(KUBEFLOW_KINDS[kind]),
+                    informers,
+                    clock,
+                    context.scheduler,
+                )
                 for kind in kinds
             ),
             *(

@@ -15,7 +15,15 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import WORKER
-from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
+from windlass.api.rbac_resources import ROLE_BINDINGS, ROLES
+from windlass.api.resources import (
+    CONFIG_MAPS,
+    POD_GROUPS,
+    PODS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+)
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -41,6 +49,8 @@ from windlass.kits.ssh_keys import SshKeyPair
 Json = dict[str, Any]
 BATCH = 500
 """Maximum number of pods that one reconciliation creates."""
+_OBJECTS = {kind.kind: kind for kind in (CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)}
+"""Kinds of the objects around the pods of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +223,7 @@ class _KubeflowReconciliation:
         if wanted:
             self.plan.stage(
                 *(
-                    Create(CONFIG_MAPS if body["kind"] == CONFIG_MAPS.kind else SECRETS, body)
+                    Create(_OBJECTS[body["kind"]], body)
                     for body in bodies.build_objects(self.job, self.observed.keys)
                 )
             )

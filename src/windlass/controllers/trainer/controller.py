@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api import trainer_fields as fields
+from windlass.api.errors import StatusError
 from windlass.api.jobset_fields import JOB_SET_NAME
 from windlass.api.resources import (
     CLUSTER_TRAINING_RUNTIMES,
@@ -132,7 +133,12 @@ class TrainJobController:
         return frozenset({name} if await self._find(resource, obj, name) is not None else ())
 
     async def _find(self, resource: Resource, obj: Json, name: str) -> Json | None:
-        return await self._client.find(resource, name, obj["metadata"].get("namespace") or "default")
+        try:
+            return await self._client.find(resource, name, obj["metadata"].get("namespace") or "default")
+        except StatusError as error:
+            if error.code == 404:  # the server does not know the kind, as coscheduling's PodGroup
+                return None
+            raise
 
 
 def _job_of_elastic_pod(pod: Pod) -> Iterable[str]:

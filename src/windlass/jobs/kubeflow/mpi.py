@@ -53,6 +53,11 @@ def _version(job: KubeflowJob) -> str:
     return version_of(job.definition.annotations, job.spec)
 
 
+def is_first_version(job: KubeflowJob) -> bool:
+    """Return whether a job was written for the training operator's MPIJob of version ``v1``."""
+    return _version(job) == V1
+
+
 def _slots(job: KubeflowJob) -> int:
     slots = job.spec.get("slotsPerWorker")
     return 1 if slots is None else int(slots)
