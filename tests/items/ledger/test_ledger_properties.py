@@ -225,6 +225,18 @@ def test_batches_grow_to_the_target_and_shrink_at_the_end() -> None:
     assert sum(sizes) == 20_000
 
 
+def test_batches_respect_tokens_and_bytes() -> None:
+    for rule, size in (({"maxBytes": 95}, 9), ({"maxTokens": 10}, 4), ({"maxItems": 3}, 3), ({}, 32)):
+        ledger = ledger_of(batch_of(batching={"mode": "Fixed", "size": 32, **rule}), [64])
+        lease, _ = ledger.lease("w", "i", 0.0)
+        assert lease is not None
+        assert lease.size == size, rule
+    ledger = ledger_of(batch_of(batching={"maxBytes": 5}), [2])
+    lease, _ = ledger.lease("w", "i", 0.0)
+    assert lease is not None
+    assert lease.size == 1  # a row above the limit is a batch of its own
+
+
 def test_a_worker_without_work_takes_half_of_the_largest_lease() -> None:
     ledger = ledger_of(batch_of(batching={"targetSeconds": 60}), [64])
     ledger.sizes.observe(0, 1, 2.0)

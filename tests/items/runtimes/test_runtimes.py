@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from windlass.items.quality import scorers
 from windlass.items.runtimes import process
 from windlass.items.runtimes.base import (
     LeasedRow,
@@ -26,6 +27,7 @@ from windlass.items.runtimes.base import (
 from windlass.items.runtimes.builtin_generate import generate
 from windlass.items.runtimes.openai_server import OpenAIRuntime, RequestLimit, retry_delay
 from windlass.items.spec import parse_batch
+from windlass.items.worker.loop import score_of
 
 
 def runtime_of(spec: dict[str, Any], pauses: list[float] | None = None) -> Runtime:
@@ -217,6 +219,23 @@ def test_an_openai_server_is_asked_and_a_prompt_too_long_is_one_error(server: st
     assert (body["model"], body["temperature"]) == ("m", 0)
     assert _Server.seen[-1][0] == "/v1/embeddings"
     runtime.teardown()
+
+
+def test_a_model_judges_outputs(server: str) -> None:
+    quality = {
+        "scorer": {"name": "judge", "url": server, "model": "judge-1", "prompt": "Rate {text} for {prompt}"}
+    }
+    batch = parse_batch({"metadata": {}, "spec": {"outputs": {"quality": quality}}})
+    assert batch.outputs.quality is not None
+    score = scorers.create(batch.outputs.quality, RuntimeContext(batch, {}, time.monotonic, time.sleep))
+    item = LeasedRow(0, {"id": 1}, 1, "a lamp")
+    assert score(item, {"id": 1, "text": "It shines."}) == 85
+    _, _, body = _Server.seen[0]
+    assert (body["model"], body["messages"][0]["content"]) == ("judge-1", "Rate It shines. for a lamp")
+    _Server.answers = [503]
+    outcome = RowOutcome(0, {"id": 1, "text": "x"})
+    assert score_of(score, outcome, item) is None
+    assert (outcome.output, outcome.kind, outcome.reason) == (None, "infrastructure", "ScorerUnreachable")
 
 
 def test_a_server_that_cannot_be_reached_is_no_error_of_the_row() -> None:

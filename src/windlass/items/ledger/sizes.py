@@ -10,6 +10,8 @@ GROWTH = 4.0
 """Maximum factor by which the size of a group's batches grows with one measurement."""
 _SMOOTHING = 0.5
 """Weight of a new measurement."""
+MAX_BYTES = 32 * 2**20
+"""Maximum size in bytes of the rows of a batch without ``batching.maxBytes``."""
 BYTES_PER_TOKEN = 4
 """Bytes of a row that are estimated to be one token."""
 
@@ -61,6 +63,6 @@ class BatchSizes:
         rule = self._batching
         if items == 0:
             return True
-        if rule.max_bytes and size + more > rule.max_bytes:
+        if size + more > (rule.max_bytes or MAX_BYTES):
             return False
         return not rule.max_tokens or (size + more) // BYTES_PER_TOKEN <= rule.max_tokens

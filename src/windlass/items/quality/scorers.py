@@ -147,7 +147,10 @@ def _judge(arguments: Mapping[str, Any], field: str, context: RuntimeContext) ->
 
         prompt = template.replace("{prompt}", item.prompt).replace("{text}", text_of(output, field))
         body = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
-        status, _, answer = client.request("POST", "/chat/completions", body)
+        try:
+            status, _, answer = client.request("POST", "/chat/completions", body)
+        finally:
+            client.close()
         if status != 200:
             raise OSError(f"the judge answered {status}: {answer[:200].decode(errors='replace')}")
         match = _NUMBER.search(json.loads(answer)["choices"][0]["message"]["content"])

@@ -34,6 +34,8 @@ COMMIT_ITEMS = 1024
 """Maximum number of results that are committed at once."""
 COMMIT_BYTES = 8 * 2**20
 """Size of results in characters from which on they are committed."""
+MAX_OUTPUT_BYTES = 64 * 2**20
+"""Maximum size of one output in bytes."""
 LEASE_SECONDS = 10.0
 """Time that a request of items may wait for some (seconds)."""
 
@@ -194,7 +196,9 @@ def result_text(outcome: RowOutcome, score: float | None) -> str:
     if outcome.output is not None:
         try:
             row = json.dumps(outcome.output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            row.encode()
+            size = len(row.encode())
+            if size > MAX_OUTPUT_BYTES:
+                raise ValueError(f"it has {size} bytes, and {MAX_OUTPUT_BYTES} are allowed")
         except (TypeError, ValueError, RecursionError) as error:
             outcome.kind, outcome.reason = "program", "InvalidOutput"
             outcome.message = f"the output is not valid JSON: {error}"[:500]
