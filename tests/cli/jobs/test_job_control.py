@@ -17,6 +17,8 @@ from windlass.api.resources import (
     JAX_JOBS,
     PODS,
     PYTORCH_JOBS,
+    RAY_CLUSTERS,
+    RAY_SERVICES,
     STATEFUL_SETS,
     VOLCANO_JOBS,
     Resource,
@@ -152,6 +154,23 @@ def test_scale_of_kubeflow_and_batch_jobs(windlass, cluster):
     assert windlass("scale", "indexed", "5").out == "indexed has 5 pods now\n"
     spec = spec_of(cluster, BATCH_JOBS, "indexed")
     assert (spec["parallelism"], spec["completions"]) == (5, 5)
+
+
+def test_scale_of_ray_clusters_stays_within_the_bounds_of_the_group(windlass, cluster):
+    group = {"groupName": "small", "replicas": 1, "minReplicas": 1, "maxReplicas": 3, "template": TEMPLATE}
+    spec = {"headGroupSpec": {"template": TEMPLATE}, "workerGroupSpecs": [group]}
+    cluster.add(RAY_CLUSTERS, {"metadata": {"name": "ray"}, "spec": spec})
+    cluster.add(RAY_SERVICES, {"metadata": {"name": "serve"}, "spec": {"rayClusterConfig": spec}})
+    assert windlass("scale", "ray", "2").out == "ray has 3 pods now\n"
+    assert spec_of(cluster, RAY_CLUSTERS, "ray")["workerGroupSpecs"][0]["replicas"] == 2
+    refused = windlass("scale", "ray", "small=4")
+    assert "group small has minReplicas 1 and maxReplicas 3" in refused.err
+    assert "the numbers of workers are those of its RayCluster" in windlass("scale", "serve", "2").err
+    spec_of(cluster, RAY_CLUSTERS, "ray")["enableInTreeAutoscaling"] = True
+    assert "Ray's autoscaler decides the numbers of workers" in windlass("scale", "ray", "2").err
+    for name, resource in (("ray", RAY_CLUSTERS), ("serve", RAY_SERVICES)):
+        assert windlass("suspend", name).out == f"{name} is being suspended\n"
+        assert spec_of(cluster, resource, name)["suspend"] is True
 
 
 def test_results_as_json(windlass):

@@ -340,6 +340,13 @@ def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int])
 def _ray_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
     """Change the workers of a RayCluster; the head is one pod."""
     groups: list[Object] = copy.deepcopy(job.obj["spec"].get("workerGroupSpecs") or [])
+    if job.obj["spec"].get("enableInTreeAutoscaling"):
+        raise _refusal(
+            job,
+            "scale",
+            "Ray's autoscaler decides the numbers of workers between minReplicas and maxReplicas",
+            _remedy(invocation, job, f"windlass show raycluster/{job.name}"),
+        )
     wanted = _roles(invocation, job, counts, [group["groupName"] for group in groups])
     for group in groups:
         if group["groupName"] in wanted:
