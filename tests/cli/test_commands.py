@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ from fakecluster import FakeCluster
 from windlass.api import errors
 from windlass.api.resources import COMMANDS as ORDERS
 from windlass.api.resources import EVENTS, NODES, PODS, QUEUES, VOLCANO_JOBS
-from windlass.cli.main import COMMANDS
+from windlass.cli.main import COMMANDS, command_of
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def cluster() -> FakeCluster:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_file_and_its_summary(name: str):
-    command = import_module(f"windlass.cli.commands.{name.replace('-', '_')}").command
+    command = command_of(name)
     assert isinstance(command, click.Command)
     assert command.name == name
     summary = COMMANDS[name][1]
@@ -342,7 +341,7 @@ def test_home_directory_in_a_path_is_expanded(tmp_path, monkeypatch, capsys, wor
 
 
 def test_commands_after_the_start_name_the_state_directory():
-    from windlass.cli.commands.up import announcement
+    from windlass.cli.commands.daemon.up import announcement
 
     record = {"version": "1", "pid": 1, "node": "n", "url": "u", "kubeconfig": "/my box/kubeconfig"}
     told = announcement(record, flags="--state '/my box'")

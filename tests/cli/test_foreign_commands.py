@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.cli import foreign_commands
-from windlass.cli.jobs.log_lines import duration_seconds
+from windlass.cli.jobs.logs.log_lines import duration_seconds
 from windlass.cli.main import COMMANDS
 from windlass.cli.queues.settings import parse_settings
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from windlass.cli.main import COMMANDS
+
 _TABLES = ("ps", "queue", "gpu", "node", "show", "apply", "doctor", "explain", "status")
 _ALL_DAY = ("ps", "node", "show", "explain", "describe", "logs", "run")
 _PARTS = (
@@ -32,7 +34,7 @@ for name in names:
 
 
 def _commands(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"commands.{name}" for name in names)
+    return tuple(f"commands.{COMMANDS[name][0].lower()}.{name}" for name in names)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import KAI_QUEUES, NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS, Resource
 from windlass.cli import main
 from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
-from windlass.cli.jobs.job_builder import JobRequest
-from windlass.cli.jobs.preflight import check_capacity
+from windlass.cli.jobs.preflight.capacity_checks import check_capacity
+from windlass.cli.jobs.requests.job_builder import JobRequest
 from windlass.cli.queues import queues
 from windlass.client.blocking import BlockingClient
 from windlass.client.responses import ListResult

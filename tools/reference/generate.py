@@ -11,7 +11,6 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from windlass.api.resources import ALIASES, ALL, Resource
 from windlass.app.options import parser
 from windlass.app.settings import FIELDS, shown
 from windlass.app.settings_follower import SettingsFile
-from windlass.cli.main import COMMANDS, windlass
+from windlass.cli.main import COMMANDS, command_of, windlass
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.kits.clock import SystemClock
 from windlass.observe.scheduling import SchedulerMetrics
@@ -57,7 +56,7 @@ def commands() -> str:
         if group != section:
             section = group
             lines.append(f"## {section}\n")
-        command = import_module(f"windlass.cli.commands.{name.replace('-', '_')}").command
+        command = command_of(name)
         lines += _command(f"windlass {name}", command, summary)
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.validation.queue_tree import QueueSpecs
+from windlass.api.validation.scheduling.queue_tree import QueueSpecs
 
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 Queue = Mapping[str, Any]

@@ -69,10 +69,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name → section and summary.
 
-Each command is one module in ``cli/commands``. A test compares the summaries.
+Each command is one module, in the folder of its section below ``cli/commands``. A test compares the
+summaries.
 """
 FORMER_COMMANDS = {"reserve-card": "reserve-device"}
 """Former name → name. Reservation pods of the previous version run it until they are deleted."""
+
+
+def command_of(name: str) -> click.Command:
+    """Return the command of this name. Its module is imported."""
+    section = COMMANDS[name][0].lower()
+    return import_module(f"windlass.cli.commands.{section}.{name.replace('-', '_')}").command
 
 
 class LazyGroup(click.Group):
@@ -95,8 +102,7 @@ class LazyGroup(click.Group):
         cmd_name = FORMER_COMMANDS.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"windlass.cli.commands.{cmd_name.replace('-', '_')}")
-        return named(module.command)
+        return named(command_of(cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

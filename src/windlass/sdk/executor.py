@@ -15,7 +15,7 @@ from windlass.sdk.future import Future
 from windlass.sdk.session import Session, Target, session_of
 
 if TYPE_CHECKING:
-    from windlass.cli.jobs.job_builder import JobRequest
+    from windlass.cli.jobs.requests.job_builder import JobRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -199,8 +199,8 @@ class _Submission(Generic[T]):
         return self.future
 
     def _request(self) -> JobRequest:
-        from windlass.cli.jobs.job_builder import base_name
-        from windlass.cli.jobs.job_flags import job_request_of
+        from windlass.cli.jobs.requests.job_builder import base_name
+        from windlass.cli.jobs.requests.job_flags import job_request_of
         from windlass.kits import rng as chance
 
         options = self.options

@@ -169,7 +169,7 @@ class Future(JobView, concurrent.futures.Future[T], Generic[T]):
         return self._failed_without_outcome(phase)
 
     def _failed_without_outcome(self, phase: str) -> JobFailed:
-        from windlass.cli.jobs.follow import summary
+        from windlass.cli.jobs.logs.follow import summary
 
         job = self.job()
         if job is None:

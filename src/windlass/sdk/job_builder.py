@@ -20,8 +20,8 @@ from windlass.sdk.job_view import JobView
 from windlass.sdk.session import Target, session_of
 
 if TYPE_CHECKING:
-    from windlass.cli.jobs.job_builder import JobRequest
     from windlass.cli.jobs.jobs import Job
+    from windlass.cli.jobs.requests.job_builder import JobRequest
 
 Kind = Literal[
     "vcjob",
@@ -73,7 +73,7 @@ class JobBuilder:
 
         Raises :class:`~windlass.api.errors.WindlassError` where the kind cannot express the job.
         """
-        from windlass.cli.jobs.job_flags import dry_run_job
+        from windlass.cli.jobs.requests.job_flags import dry_run_job
 
         return dry_run_job(session_of(target or Target()).invocation, self._request())
 
@@ -84,7 +84,7 @@ class JobBuilder:
         return JobHandle(session, metadata["name"], metadata["namespace"])
 
     def _request(self) -> JobRequest:
-        from windlass.cli.jobs.job_flags import job_request_of
+        from windlass.cli.jobs.requests.job_flags import job_request_of
 
         given: dict[str, Any] = {
             "words": tuple(self.command),
@@ -143,7 +143,7 @@ class JobHandle(JobView):
                 raise TimeoutError(f"job {self.name} is {job.state} after {timeout:g} s: {self.reason}")
             yield _POLL_SECONDS
         if job.state != "Completed":
-            from windlass.cli.jobs.follow import summary
+            from windlass.cli.jobs.logs.follow import summary
 
             raise JobFailed(self.name, summary(job), job.exit_code)
 

@@ -91,8 +91,8 @@ class JobView:
 
         ``follow``: until the rank ends, beginning before it has started; otherwise what is there.
         """
-        from windlass.cli.jobs.log_lines import LogView
-        from windlass.cli.jobs.log_stream import LogFeed
+        from windlass.cli.jobs.logs.log_lines import LogView
+        from windlass.cli.jobs.logs.log_stream import LogFeed
 
         found = self._pod(rank, wait=follow)
         if found is None:

@@ -20,7 +20,7 @@ from windlass.cli.invocation import Invocation, InvocationContext, target
 from windlass.kits import rng as chance
 
 if TYPE_CHECKING:
-    from windlass.cli.jobs.job_builder import JobRequest
+    from windlass.cli.jobs.requests.job_builder import JobRequest
     from windlass.sdk.future import Future
 
 log = logging.getLogger("windlass.sdk")
@@ -81,7 +81,7 @@ class Session:
 
     def submit(self, future: Future, request: JobRequest, parts: dict[str, bytes]) -> dict[str, Any]:
         """Create the job of a call and return it. Raises :class:`WindlassError` and :class:`StatusError`."""
-        from windlass.cli.jobs.job_flags import create_job
+        from windlass.cli.jobs.requests.job_flags import create_job
 
         call = _ClusterCall(self, request, parts) if self.remote else _LocalCall(self, request, parts)
         with self._creates, self._explained(), call.kept() as prepared:
@@ -106,7 +106,7 @@ class Session:
 
     def create(self, request: JobRequest) -> dict[str, Any]:
         """Create the job of a command and return it. Raises as :meth:`submit`."""
-        from windlass.cli.jobs.job_flags import create_job
+        from windlass.cli.jobs.requests.job_flags import create_job
 
         with self._creates, self._explained():
             return create_job(self.invocation, request, lambda text: log.info("%s", text))

@@ -32,8 +32,8 @@ from windlass.cli.errors import translate
 from windlass.cli.install import gpu_sharing
 from windlass.cli.install.objects import DEPLOYED
 from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
-from windlass.cli.jobs.job_kinds import JOB_KINDS
 from windlass.cli.jobs.jobs import OTHER_GROUPS
+from windlass.cli.jobs.kinds.job_kinds import JOB_KINDS
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
 from windlass.client.errors import Unreachable

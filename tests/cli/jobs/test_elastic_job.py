@@ -6,8 +6,8 @@ import pytest
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import PYTORCH_JOBS
-from windlass.cli.jobs.elastic_job import elastic_job, elastic_range
-from windlass.cli.jobs.job_builder import JobRequest, build_job
+from windlass.cli.jobs.requests.elastic_job import elastic_job, elastic_range
+from windlass.cli.jobs.requests.job_builder import JobRequest, build_job
 from windlass.jobs.kubeflow.job import read_job
 from windlass.jobs.kubeflow.kinds import KINDS
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.api.resources import PODS
-from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, escape_expansion
+from windlass.cli.jobs.requests.job_builder import JobRequest, base_name, build_job, escape_expansion
 
 
 def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import JOB_SETS, MPI_JOBS, PYTORCH_JOBS
 from windlass.api.validation import validate
 from windlass.api.wire import field_review
-from windlass.cli.jobs.job_builder import JobRequest
-from windlass.cli.jobs.kind_manifests import KINDS, build_manifest, resource_of
+from windlass.cli.jobs.kinds.kind_manifests import KINDS, build_manifest, resource_of
+from windlass.cli.jobs.requests.job_builder import JobRequest
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.cli.jobs.log_lines import PROGRESS_FIRST_SECONDS, PROGRESS_SECONDS, LogView, Printer
-from windlass.cli.jobs.log_pieces import Piece, PieceParser, parsed
+from windlass.cli.jobs.logs.log_lines import PROGRESS_FIRST_SECONDS, PROGRESS_SECONDS, LogView, Printer
+from windlass.cli.jobs.logs.log_pieces import Piece, PieceParser, parsed
 from windlass.cli.terminal import Terminal
 from windlass.node.runtime.log_file import RecordEncoder
 from windlass.node.runtime.log_reader import LogDecoder

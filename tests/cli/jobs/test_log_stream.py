@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.cli.jobs.log_lines import LogView
-from windlass.cli.jobs.log_stream import LogFeed
+from windlass.cli.jobs.logs.log_lines import LogView
+from windlass.cli.jobs.logs.log_stream import LogFeed
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock
 

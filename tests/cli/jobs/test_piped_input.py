@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.invocation import Invocation, InvocationContext, target
-from windlass.cli.jobs.job_flags import warn_about_piped_input
+from windlass.cli.jobs.requests.job_flags import warn_about_piped_input
 
 TOLD = "Warning: a job has no standard input"
 

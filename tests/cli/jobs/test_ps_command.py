@@ -13,8 +13,8 @@ from fakecluster import FakeCluster
 from windlass.api.reasons import Blocker, Explanation, NodesRequested, Reason
 from windlass.api.resources import EVENTS, NAMESPACES, PODS, VOLCANO_JOBS
 from windlass.cli import tables, terminal
-from windlass.cli.commands.ps import shorten_last
-from windlass.cli.jobs import watch
+from windlass.cli.commands.jobs.ps import shorten_last
+from windlass.cli.jobs.logs import watch
 from windlass.cli.jobs.reasons import short_names
 from windlass.kits.clock import FakeClock
 

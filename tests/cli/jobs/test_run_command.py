@@ -13,9 +13,9 @@ from fakecluster import FakeCluster, box, node, queue
 
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import bootstrap
-from windlass.cli.jobs import follow
-from windlass.cli.jobs.job_builder import JobRequest, build_job
 from windlass.cli.jobs.job_index import refresh
+from windlass.cli.jobs.logs import follow
+from windlass.cli.jobs.requests.job_builder import JobRequest, build_job
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
 
@@ -510,7 +510,7 @@ def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypa
     def interrupt(_self: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("windlass.cli.jobs.follow.Follower.run", interrupt)
+    monkeypatch.setattr("windlass.cli.jobs.logs.follow.Follower.run", interrupt)
     name = "j" if words[0] == "run" else "train"
     if words[0] == "logs":
         request = JobRequest(("true",), time_seconds=0)

@@ -11,7 +11,7 @@ import pytest
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import PODS
-from windlass.cli.jobs.watch import Changes, Watched
+from windlass.cli.jobs.logs.watch import Changes, Watched
 
 
 class Server:

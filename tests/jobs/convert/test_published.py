@@ -10,7 +10,7 @@ import yaml
 from field_outcomes import FOLDER
 
 from windlass.api.resources import TRAIN_JOBS, by_kind
-from windlass.cli.commands.convert import refusals
+from windlass.cli.commands.jobs.convert import refusals
 from windlass.jobs.convert.read import Unconvertible, is_readable, read
 from windlass.jobs.convert.write import TARGETS, write
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from windlass.api.errors import WindlassError
-from windlass.cli.commands.reserve_device import command
+from windlass.cli.commands.cluster.reserve_device import command
 from windlass.node.devices import assigned_device
 from windlass.node.devices.assigned_device import find_assigned_device
 from windlass.node.devices.nvml import Nvml

@@ -16,37 +16,22 @@ from windlass.api import resources
 from windlass.api.errors import FieldError
 from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import Resource
-from windlass.api.validation import (
+from windlass.api.validation import cluster, custom_objects, definitions, metadata, simple, structural
+from windlass.api.validation.collector import Collector
+from windlass.api.validation.jobs import (
     aigc,
-    apps,
-    batch,
-    batch_cronjob,
-    claims,
-    cluster,
-    custom_objects,
-    definitions,
-    ephemeral_containers,
     jobflow,
     jobset,
     kubeflow,
     leaderworkerset,
-    metadata,
-    model_cache,
-    native_gang,
-    pod,
-    pod_group,
-    pod_update,
-    queue,
     ray,
-    service,
-    simple,
-    structural,
-    topology,
     trainer,
     vcjob,
     volcano_cronjob,
 )
-from windlass.api.validation.collector import Collector
+from windlass.api.validation.pods import ephemeral_containers, pod, pod_update
+from windlass.api.validation.scheduling import claims, model_cache, native_gang, pod_group, queue, topology
+from windlass.api.validation.workloads import apps, batch, batch_cronjob, service
 from windlass.api.wire import schema
 from windlass.kits.seen_cache import PassedChecks
 

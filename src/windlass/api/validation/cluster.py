@@ -10,7 +10,7 @@ from windlass.api.errors import FieldError
 from windlass.api.validation import amounts, names
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.metadata import IMMUTABLE
-from windlass.api.validation.placement import label_selector
+from windlass.api.validation.pods.placement import label_selector
 
 MAX_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

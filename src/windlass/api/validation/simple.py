@@ -10,7 +10,7 @@ from windlass.api.errors import FieldError
 from windlass.api.validation import amounts, names
 from windlass.api.validation.collector import Collector
 from windlass.api.validation.metadata import IMMUTABLE
-from windlass.api.validation.placement import label_selector
+from windlass.api.validation.pods.placement import label_selector
 
 _SIZE_LIMIT = 1024 * 1024
 _FROZEN = "field is immutable when `immutable` is set"

@@ -19,8 +19,8 @@ from windlass.cli import ungrouped_gangs
 from windlass.cli.errors import check_namespace, if_served, missing
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.events import last_seen
-from windlass.cli.jobs.job_kinds import JOB_KINDS, kind_of, owner_key
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
+from windlass.cli.jobs.kinds.job_kinds import JOB_KINDS, kind_of, owner_key
 from windlass.cli.ungrouped_gangs import GANG
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli import resources
-from windlass.cli.jobs.job_kind import JobKind
-from windlass.cli.jobs.job_kinds import JOB_KINDS
-from windlass.cli.jobs.queue_names import queue_named
-from windlass.cli.jobs.workload_kinds import IDLE
+from windlass.cli.jobs.kinds.job_kind import JobKind
+from windlass.cli.jobs.kinds.job_kinds import JOB_KINDS
+from windlass.cli.jobs.kinds.queue_names import queue_named
+from windlass.cli.jobs.kinds.workload_kinds import IDLE
 from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
 

@@ -19,7 +19,7 @@ from windlass.cli.jobs.jobs import (
     rank_text,
     unready,
 )
-from windlass.cli.jobs.workload_kinds import WORKLOADS, ready
+from windlass.cli.jobs.kinds.workload_kinds import WORKLOADS, ready
 from windlass.cli.text import (
     approximate_duration,
     condition,

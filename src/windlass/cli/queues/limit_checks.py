@@ -7,9 +7,9 @@ from typing import Any
 
 from windlass.api import quantities
 from windlass.api.errors import FieldError, WindlassError
-from windlass.api.validation import queue as rules
 from windlass.api.validation.collector import Collector
-from windlass.api.validation.queue_tree import (
+from windlass.api.validation.scheduling import queue as rules
+from windlass.api.validation.scheduling.queue_tree import (
     ROOT,
     QueueSpecs,
     against_children,

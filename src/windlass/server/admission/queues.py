@@ -13,7 +13,7 @@ from windlass.api import errors
 from windlass.api.defaults.volcano import HIERARCHY
 from windlass.api.errors import FieldError
 from windlass.api.resources import QUEUES
-from windlass.api.validation.queue_tree import (
+from windlass.api.validation.scheduling.queue_tree import (
     ROOT,
     QueueSpecs,
     against_children,

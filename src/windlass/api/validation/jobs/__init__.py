@@ -1,0 +1,1 @@
+"""Validation of job kinds of other projects."""

@@ -1,0 +1,1 @@
+"""Validation of queues, groups, topology and claims."""

@@ -1,0 +1,1 @@
+"""Validation of Kubernetes' own workloads and Services."""

@@ -1,0 +1,1 @@
+"""Commands for queues, nodes and the installation in a cluster."""

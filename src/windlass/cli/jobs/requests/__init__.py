@@ -1,0 +1,1 @@
+"""Jobs as the flags of a command describe them."""
