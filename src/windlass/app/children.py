@@ -30,6 +30,7 @@ from windlass.observe import logs
 
 if TYPE_CHECKING:
     from windlass.client.client import Client
+    from windlass.scheduler.options import SchedulerOptions
 
 STOP_GRACE_SECONDS = 10.0
 """Time (seconds) for pods to end on ``windlass down``; it also limits longer grace
@@ -110,6 +111,19 @@ async def _server(options: ChildOptions) -> None:
     await until_signal(serve(config, clock=clock, rng=chance.system(), logs=logs, streams=streams))
 
 
+def _scheduler_options() -> SchedulerOptions:
+    from windlass.controllers import manager
+    from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
+
+    return SchedulerOptions(
+        scheduler_names=EMBEDDED_NAMES,
+        config_map=True,
+        await_volumes=False,
+        write_concurrency=_STATUS_WRITES,
+        wait_for_owner=manager.owner_schedulers(embedded=True, beside=()),
+    )
+
+
 async def _control(options: ChildOptions) -> None:
     """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
@@ -120,7 +134,6 @@ async def _control(options: ChildOptions) -> None:
     from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
     from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
     from windlass.scheduler.main import freeze_after_sync
-    from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
 
     clock, rng = SystemClock(), chance.system()
@@ -131,13 +144,7 @@ async def _control(options: ChildOptions) -> None:
         client,
         clock=clock,
         rng=rng,
-        options=SchedulerOptions(
-            scheduler_names=EMBEDDED_NAMES,
-            config_map=True,
-            await_volumes=False,
-            write_concurrency=_STATUS_WRITES,
-            wait_for_owner=manager.owner_schedulers(embedded=True, beside=()),
-        ),
+        options=_scheduler_options(),
         informers=informers,
         registry=registry,
     )
