@@ -154,6 +154,41 @@ def test_outputs_equal_those_of_an_undisturbed_run_whatever_is_killed(tmp_path: 
         assert digest(folder / "out.jsonl") == expected
 
 
+SLOW = """
+import json, sys, time
+calls = open(sys.argv[1], "a")
+for line in sys.stdin:
+    row = json.loads(line)
+    time.sleep(0.01)
+    calls.write("1\\n"); calls.flush()
+    print(json.dumps({"id": row["id"]}))
+"""
+
+
+def test_a_driver_killed_at_half_costs_about_one_pass(tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(SLOW)
+    command = [sys.executable, str(tmp_path / "command.py"), str(tmp_path / "calls")]
+    spec = {
+        "input": {"inline": jsonl([{"id": n} for n in range(300)])},
+        "template": {"spec": {"containers": [{"command": command}]}},
+        "outputs": {"path": str(tmp_path / "out.jsonl")},
+    }
+    run = BatchRun(tmp_path / "run", spec, workers=2)
+    driver = run.start_driver()
+    try:
+        for name in run.names:
+            run.start_worker(name)
+        run.wait_status(lambda status: status["items"].get("done", 0) >= 150)
+        driver.kill()
+        driver.wait()
+        assert run.start_driver().wait(60) == 0, run.text()
+    finally:
+        run.end()
+    assert sorted(row["id"] for row in rows_of(tmp_path / "out.jsonl")) == list(range(300))
+    assert 300 <= (tmp_path / "calls").read_text().count("1") <= 330
+    assert [worker.returncode for worker in run.workers.values()] == [0, 0]
+
+
 def test_stopped_workers_return_their_items_and_stopped_drivers_go_on(tmp_path: Path) -> None:
     spec = {
         "input": {"inline": jsonl([{"id": n, "prompt": "x"} for n in range(40)])},
