@@ -262,6 +262,8 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("install --dry-run", r"dry run"),
     ("model ls", r"single-node mode serves"),
     ("workflow ls", r"No workflows"),
+    ("generate products.csv --prompt {name} --name shop --detach", r"shop"),
+    ("items ls shop", r"(?s).*"),
     ("upgrade --check", r"ready: "),
     ("uninstall --dry-run", r"would be deleted"),
 )
@@ -295,6 +297,7 @@ def test_the_commands_work_as_on_a_laptop(
     api: Cluster, installed: list[InstalledProcess], windlass: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "job.yaml").write_text(MANIFEST)
+    (tmp_path / "products.csv").write_text("id,name\na,cup\n")
     for line, said in STEPS:
         helper = threading.Thread(target=_end_soon, args=(api, "quick")) if line.startswith("run") else None
         if helper is not None:

@@ -240,6 +240,48 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass status` tells whether it runs.",
     ),
     (
+        "WL-GENERATE-400",
+        "the file is not a file of rows",
+        "Rows come from CSV, JSON Lines or Parquet files, or from a folder with one row for each file.",
+    ),
+    (
+        "WL-GENERATE-404",
+        "the file of rows does not exist",
+        "The path is relative to the current directory of the command.",
+    ),
+    (
+        "WL-GENERATE-413",
+        "the file is too large to travel with the job",
+        "A cluster does not see the files of this machine. Small files become a part of the job; larger ones have to "
+        "lie on a volume, at an address or in an object store, which a manifest names in spec.input.",
+    ),
+    (
+        "WL-GENERATE-422",
+        "a column does not exist",
+        "The first row of the file tells the columns. A prompt names them in braces: {name}.",
+    ),
+    (
+        "WL-ITEMS-400",
+        "the job has no items",
+        "Items are the rows of an AIGCJob. Other jobs have pods only: `windlass show` lists them.",
+    ),
+    (
+        "WL-ITEMS-404",
+        "the outputs are on another machine",
+        "After its end, the dead letters of a job are rows with an error in its outputs. They can only be listed where "
+        "the outputs are. `windlass items retry` works from everywhere.",
+    ),
+    (
+        "WL-ITEMS-409",
+        "single dead letters run again only while the job runs",
+        "A job that has ended starts again with all its dead letters.",
+    ),
+    (
+        "WL-ITEMS-503",
+        "the driver of the job does not answer",
+        "The driver keeps the items while the job runs. It does not run while the job waits, is suspended or starts.",
+    ),
+    (
         "WL-MODEL-404",
         "there is no such model",
         "No node has or fetches a model of this name. `windlass model ls` lists the models of all nodes.",

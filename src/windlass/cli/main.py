@@ -29,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("Daemon", "Check this machine or a cluster, and suggest fixes."),
     "run": ("Jobs", "Run a command as a job and follow it."),
     "submit": ("Jobs", "Queue a command as a job and return."),
+    "generate": ("Jobs", "Work through the rows of a file with a model or a program."),
+    "items": ("Jobs", "Items of a generation job: ls, dead, retry."),
     "ps": ("Jobs", "List jobs: where they run, or why they wait."),
     "show": ("Jobs", "Show one job."),
     "logs": ("Jobs", "Print or follow a job's output."),

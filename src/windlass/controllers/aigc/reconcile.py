@@ -133,6 +133,7 @@ class _Reconciliation:
             is_admitted(observed.group) if observed.group is not None else None,
             observed.batch,
             observed.now,
+            bodies.outputs_file(self.job, observed.platform),
         )
         status = statuses.render(self.job, self.obj, self.before, decision.state, seen)
         changed = status != (self.obj.get("status") or {})
@@ -228,12 +229,22 @@ class _Reconciliation:
 
     def _delete(self, decision: NextActions) -> None:
         namespace = self.job.definition.namespace
-        actions: list[Any] = [Delete(PODS, pod.name, namespace, pod.uid) for pod in decision.delete]
+        actions: list[Any] = [
+            Delete(PODS, pod.name, namespace, pod.uid) for pod in decision.delete if not self._is_needed(pod)
+        ]
         group = self._own_group()
         if group is not None and self._group_is_unused(decision):
             metadata = group["metadata"]
             actions.append(Delete(POD_GROUPS, metadata["name"], namespace, metadata.get("uid")))
         self.plan.stage(*actions)
+
+    def _is_needed(self, pod: RolePod) -> bool:
+        """Return whether workers that end have rows to give back to this driver."""
+        return (
+            pod.role == fields.DRIVER
+            and not pod.finished
+            and any(other.role == fields.WORKER and not other.finished for other in self.pods)
+        )
 
     def _group_is_unused(self, decision: NextActions) -> bool:
         """Return whether no pod needs the PodGroup any more. That of a finished gang is kept with its pods."""

@@ -232,6 +232,15 @@ def _outputs_path(job: AigcJob) -> str:
     return str(fields.part(job.spec, "outputs").get("path") or "")
 
 
+def outputs_file(job: AigcJob, platform: BatchPlatform) -> str:
+    """Return the path of the outputs on their node or volume; empty if they are lost with the pod."""
+    path = _outputs_path(job) or (_default_outputs(job, platform) if platform.outputs else "")
+    if not path or not _is_folder(path):
+        return path
+    form = str(fields.part(job.spec, "outputs").get("format") or "jsonl")
+    return posixpath.join(path, f"outputs.{form}")
+
+
 def _default_outputs(job: AigcJob, platform: BatchPlatform) -> str:
     name = f"{job.definition.namespace}-{job.definition.name}"
     return posixpath.join(platform.outputs or OUTPUTS_FOLDER, name)

@@ -54,14 +54,14 @@ class Observation:
     """Observed surroundings of a job.
 
     ``admitted``: its PodGroup was admitted to the queue; ``None``: it has none yet.
-    ``batch``: status of the driver; ``None``: not read. ``desired``: decided number of workers.
+    ``batch``: status of the driver; ``None``: not read. ``outputs``: path of the outputs.
     """
 
     pods: Sequence[RolePod]
     admitted: bool | None
     batch: Json | None
     now: float
-    desired: int = 0
+    outputs: str = ""
 
 
 def read_state(obj: Json) -> LifecycleState:
@@ -116,6 +116,7 @@ def render(
     status["attempts"] = attempt_of(after) - failed_once_more
     status["priority"] = job.level
     status["queue"] = job.definition.gang.queue
+    _put(status, "outputs", seen.outputs or None)
     status["phase"] = phase_of(job, after, seen)
     workers = [pod for pod in seen.pods if pod.role == fields.WORKER]
     active = after.phase not in FINAL and after.phase is not JobPhase.SUSPENDED
@@ -172,7 +173,7 @@ def _message(state: LifecycleState, status: Json) -> str:
     failure = status.get("failure") or {}
     words = f"{failure.get('reason')}: {failure.get('message')}" if failure else ""
     if state.phase is JobPhase.FAILED:
-        return f"{words} ({state.message})" if words and state.message else words or state.message
+        return f"{words}; {state.message}" if words and state.message else words or state.message
     return words if state.phase is JobPhase.RESTARTING else ""
 
 

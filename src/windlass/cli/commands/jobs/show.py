@@ -8,6 +8,7 @@ from windlass.api.cpu_sets import cpus_of_pod, cpus_text
 from windlass.cli import resources, tables
 from windlass.cli.commands.jobs.explain import waiting_text
 from windlass.cli.commands.jobs.ps import as_record
+from windlass.cli.generation import progress
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import attempts, displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
@@ -49,6 +50,10 @@ def command(invocation: Invocation, job: str) -> int:
         out.write(waiting_text(found, found.explanation, found.creation_error))
     elif found.creation_error:
         out.line(f"\nNot created\n  {found.creation_error}")
+    groups = progress.group_rows(found.obj) if progress.facts(found.obj) else []
+    if len(groups) > 1:
+        out.line("\nGroups")
+        wide_tables.show(invocation, progress.GROUP_HEADER, groups)
     if found.pods:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
@@ -96,6 +101,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
         ),
         ("Devices", _plugin_devices(job)),
         *((name.capitalize(), text) for name, text in grouping_rows(job)),
+        *progress.facts(job.obj),
         ("Exit status", str(job.exit_code) if job.exit_code is not None else ""),
         ("Placeholder", "yes: the command is unknown" if job.placeholder else ""),
     ]

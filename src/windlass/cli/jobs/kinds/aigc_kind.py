@@ -22,7 +22,7 @@ _PHASES = {
 def _roles(obj: Object) -> list[JobRole]:
     """Return the workers. The driver is no part of the gang and needs no GPU."""
     spec = obj.get("spec") or {}
-    decided = ((obj.get("status") or {}).get("workers") or {}).get("desired")
+    decided = ((obj.get("status") or {}).get("workers") or {}).get("desired") if spec.get("autoscale") else 0
     template = dict(fields.part(spec, "template"))
     if not fields.main_container(spec).get("resources"):
         resources = fields.defaulted(spec)["resources"]

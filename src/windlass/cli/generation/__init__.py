@@ -1,0 +1,1 @@
+"""Generation jobs for commands: their manifest, their progress, their driver."""
