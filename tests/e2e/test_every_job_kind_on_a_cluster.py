@@ -37,6 +37,9 @@ from windlass.api.resources import (
     PODS,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
+    RAY_CRON_JOBS,
+    RAY_JOBS,
+    RAY_SERVICES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -327,14 +330,46 @@ def test_ray_cluster_is_a_gang_with_its_head_first(scene: Scene) -> None:
     head = {"spec": {"containers": [container("ray-head", 0)]}}
     worker = {"spec": {"containers": [container("ray-worker")]}}
     group = {"groupName": "g", "replicas": 2, "minReplicas": 2, "maxReplicas": 2, "template": worker}
-    spec = {"headGroupSpec": {"rayStartParams": {}, "template": head}, "workerGroupSpecs": [group]}
+    spec = {
+        "headGroupSpec": {"rayStartParams": {}, "template": head},
+        "workerGroupSpecs": [group],
+        "enableInTreeAutoscaling": True,
+    }
     scene.create(RAY_CLUSTERS, "ray", spec)
-    scene.running(3)
+    pods = scene.running(3)
+    (first,) = [pod for name, pod in pods.items() if "-head-" in name]
+    assert [one["name"] for one in first["spec"]["containers"]] == ["ray-head", "autoscaler"]
+    assert first["spec"]["serviceAccountName"] == "ray"
+    assert {"resources": ["rayclusters"], "verbs": ["get", "patch"], "apiGroups": ["ray.io"]} in scene.get(
+        ROLES, "ray"
+    )["rules"]
     eventually(lambda: scene.status(RAY_CLUSTERS, "ray").get("state") == "ready")
     status = scene.status(RAY_CLUSTERS, "ray")
     assert (status["readyWorkerReplicas"], status["desiredWorkerReplicas"]) == (2, 2)
     assert list(scene.groups().values()) == [3]
     scene.cluster.delete(scene.path(RAY_CLUSTERS, "ray")).ok()
+
+
+def test_ray_service_and_cron_job_create_their_clusters(scene: Scene) -> None:
+    head = {"rayStartParams": {}, "template": {"spec": {"containers": [container("ray-head", 0)]}}}
+    cluster = {"headGroupSpec": head}
+    config = "applications: [{name: a, import_path: 'a:app'}]"
+    scene.create(RAY_SERVICES, "serve", {"serveConfigV2": config, "rayClusterConfig": cluster})
+    (pod,) = scene.running(1).values()
+    assert pod["metadata"]["labels"]["ray.io/serve"] == "false", "no proxy answers on a hollow node"
+    status = scene.status(RAY_SERVICES, "serve")
+    assert status["pendingServiceStatus"]["rayClusterName"] == pod["metadata"]["labels"]["ray.io/cluster"]
+    assert {one["type"]: one["reason"] for one in status["conditions"]} == {
+        "Ready": "Initializing",
+        "UpgradeInProgress": "Initializing",
+    }
+    scene.cluster.delete(scene.path(RAY_SERVICES, "serve")).ok()
+    job = {"entrypoint": "true", "rayClusterSpec": cluster}
+    scene.create(RAY_CRON_JOBS, "nightly", {"schedule": "@every 1s", "jobTemplate": job})
+    made = eventually(lambda: list(scene.items(RAY_JOBS).values()))[0]
+    assert made["metadata"]["labels"]["ray.io/cronjob-name"] == "nightly"
+    assert eventually(lambda: scene.status(RAY_CRON_JOBS, "nightly")["lastScheduleTime"])
+    scene.cluster.delete(scene.path(RAY_CRON_JOBS, "nightly")).ok()
 
 
 def test_volcano_job_flow_and_cron_job(scene: Scene) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ray_world import RayWorld, cluster_spec, group_template, ray_cluster
 
+from windlass.api.rbac_resources import ROLE_BINDINGS, ROLES
 from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICE_ACCOUNTS, SERVICES
-from windlass.jobs.ray.autoscaler import ROLE_BINDINGS, ROLES
 
 
 def settled(manifest=None) -> RayWorld:

@@ -11,12 +11,11 @@ from typing import Any
 
 from windlass.api import ray_fields as fields
 from windlass.api.owner_references import owner_reference
+from windlass.api.rbac_resources import ROLE_BINDINGS, ROLES
 from windlass.api.resources import RAY_CLUSTERS, SERVICE_ACCOUNTS, Resource
 from windlass.jobs.ray.cluster import RayCluster
 
 Json = Mapping[str, Any]
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 _COMMAND = (
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 )
