@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -53,6 +54,13 @@ def _json_path(text: Value, path: str) -> Value:
     return found[0] if len(found) == 1 else found
 
 
+def _decode(text: Value) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except ValueError:
+        raise EvaluationError(f"b64dec(): {text!r} is not base64 of text") from None
+
+
 def _repeat(count: Value, text: Value) -> str:
     if int(count) * len(text) > _MAX_TEXT:
         raise EvaluationError(f"repeat(): the text would have more than {_MAX_TEXT} characters")
@@ -100,6 +108,8 @@ _SPRIG: dict[str, Callable[..., Value]] = {
     "toString": text_of,
     "toJson": to_json,
     "fromJson": _from_json,
+    "b64enc": lambda text: base64.b64encode(text.encode()).decode(),
+    "b64dec": _decode,
     "sha256sum": lambda text: hashlib.sha256(text.encode()).hexdigest(),
     "add": lambda *numbers: sum(_as_int(number) for number in numbers),
     "sub": lambda left, right: _as_int(left) - _as_int(right),

@@ -13,13 +13,16 @@ _STEP = re.compile(
     r"|\.?(?P<name>[A-Za-z_][\w-]*)"
     r"|\.(?P<star>\*)"
     r"|\[\s*(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<index>-?\d+)"
-    r"|(?P<slice>-?\d*:-?\d*)|(?P<all>\*))\s*\]"
+    r"|(?P<slice>-?\d*:-?\d*)|(?P<all>\*)"
+    r"|\?\(\s*@\.(?P<field>[A-Za-z_][\w.-]*)\s*(?P<compare>==|!=)\s*"
+    r"(?:'(?P<text1>[^']*)'|\"(?P<text2>[^\"]*)\"|(?P<number>-?\d+(?:\.\d+)?))\s*\))\s*\]"
 )
 
 
 def find(value: Any, path: str) -> list[Any]:
     """Return the values at a path such as ``$.items[0].name`` or ``{.status.phase}``.
 
+    A filter compares a field of each entry, as in ``$.items[?(@.name == 'a')].value``.
     Raises :class:`EvaluationError` for a path that is not understood.
     """
     text = path.strip()
@@ -46,11 +49,20 @@ def _step(value: Any, step: re.Match[str]) -> Iterable[Any]:
         return list(_children(value))
     if not isinstance(value, list):
         return []
+    if step["field"]:
+        return [entry for entry in value if _meets(entry, step)]
     if step["index"]:
         at = int(step["index"])
         return [value[at]] if -len(value) <= at < len(value) else []
     start, _, end = step["slice"].partition(":")
     return value[int(start) if start else None : int(end) if end else None]
+
+
+def _meets(entry: Any, step: re.Match[str]) -> bool:
+    found = find(entry, step["field"])
+    wanted: Any = step["text1"] if step["text1"] is not None else step["text2"]
+    wanted = float(step["number"]) if wanted is None else wanted
+    return bool(found and found[0] == wanted) == (step["compare"] == "==")
 
 
 def _children(value: Any) -> Iterable[Any]:

@@ -34,6 +34,8 @@ def add_outputs(scope: Scope, prefix: str, outputs: Json) -> None:
     for name in ("result", "exitCode"):
         if name in outputs:
             values[f"{prefix}.outputs.{name}"] = outputs[name]
+    if "exitCode" in outputs:
+        values[f"{prefix}.exitCode"] = outputs["exitCode"]
     for parameter in outputs.get("parameters") or ():
         values[f"{prefix}.outputs.parameters.{parameter['name']}"] = parameter.get("value", "")
     for artifact in outputs.get("artifacts") or ():

@@ -78,11 +78,17 @@ class Scope:
         return text_of(value)
 
     def apply(self, value: Any, *, strict: tuple[str, ...] = ()) -> Any:
-        """Replace the references in all texts of a JSON value."""
+        """Replace the references in all texts of a JSON value.
+
+        ``from`` names an artifact, which is no text: it is looked up where it is used.
+        """
         if isinstance(value, str):
             return self.text(value, strict=strict)
         if isinstance(value, dict):
-            return {self.text(key): self.apply(item, strict=strict) for key, item in value.items()}
+            return {
+                self.text(key): item if key == "from" else self.apply(item, strict=strict)
+                for key, item in value.items()
+            }
         if isinstance(value, list):
             return [self.apply(item, strict=strict) for item in value]
         return value

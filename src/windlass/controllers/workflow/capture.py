@@ -22,10 +22,11 @@ SCRIPT = r"""
 d=$(mktemp -d) || exit 64
 t=
 if [ -n "$WINDLASS_IN" ]; then
-  printf '%s\n' "$WINDLASS_IN" | while read -r hash path; do
+  printf '%s\n' "$WINDLASS_IN" | while read -r hash path sub; do
     mkdir -p "$(dirname "$path")" &&
     if [ "${hash#raw:}" != "$hash" ]; then printf '%s' "${hash#raw:}" | base64 -d >"$path"
-    else mkdir -p "$d/x" && tar -xzf "/var/run/windlass/artifacts/$hash" -C "$d/x" && mv "$d/x/"* "$path"
+    else mkdir -p "$d/x" && tar -xzf "/var/run/windlass/artifacts/$hash" -C "$d/x" &&
+      for x in "$d/x/"*; do mv "$x${sub:+/$sub}" "$path"; done && rm -rf "$d/x"
     fi || { echo "windlass: artifact $path cannot be placed" >&2; exit 64; }
   done || exit 64
 fi

@@ -130,7 +130,7 @@ def _in_lines(template: Json) -> list[str]:
             data = base64.b64encode(str(raw.get("data", "")).encode()).decode()
             lines.append(f"raw:{data} {artifact['path']}")
         elif stored := artifact.get("store"):
-            lines.append(f"{stored['sha256']} {artifact['path']}")
+            lines.append(f"{stored['sha256']} {artifact['path']} {artifact.get('subPath', '')}".rstrip())
         else:
             raise EvaluationError(
                 f"inputs.artifacts.{artifact.get('name')}: only raw artifacts and those of earlier nodes can be read: "
