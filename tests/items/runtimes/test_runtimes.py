@@ -85,18 +85,24 @@ def test_one_command_answers_all_batches_and_bad_rows_fail_alone() -> None:
     runtime.teardown()
 
 
-def test_a_command_that_answers_at_the_end_of_its_input_is_recognised(
-    monkeypatch: pytest.MonkeyPatch,
+def test_commands_that_hold_answers_back_are_recognised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(process, "QUIET_SECONDS", 0.3)
-    code = "import sys\nrows = sys.stdin.readlines()\nsys.stdout.writelines(rows)"
-    runtime = runtime_of(command(code))
-    for _ in range(2):
-        outcomes = list(runtime.process(batch_of(*({"id": n} for n in range(300)))))
-        assert [one.output for one in outcomes] == [{"id": n} for n in range(300)]
-    assert isinstance(runtime, process.ProcessRuntime)
-    assert runtime._streams is False
-    runtime.teardown()
+    monkeypatch.setattr(process, "PATIENT_SECONDS", 0.3)
+    monkeypatch.setattr(process, "MAX_QUIET_SECONDS", 0.5)
+    starts = tmp_path / "starts"
+    note = f"import sys\nopen({str(starts)!r}, 'a').write('1')\n"
+    at_the_end = "rows = sys.stdin.readlines()\nsys.stdout.writelines(rows)"
+    in_blocks = "for line in sys.stdin:\n    out.write(line)\nout.flush()"
+    for code in (at_the_end, "import io\nout = io.StringIO()\nout = open(1, 'w', 4096)\n" + in_blocks):
+        starts.unlink(missing_ok=True)
+        runtime = runtime_of(command(note + code))
+        for _ in range(3):
+            outcomes = list(runtime.process(batch_of(*({"id": n} for n in range(1000)))))
+            assert [one.output for one in outcomes] == [{"id": n} for n in range(1000)]
+        assert starts.read_text() == "111"
+        runtime.teardown()
 
 
 def test_rows_that_exceed_the_pipe_pass_in_both_directions() -> None:

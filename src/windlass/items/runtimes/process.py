@@ -26,11 +26,20 @@ from windlass.items.runtimes.base import (
 )
 
 QUIET_SECONDS = 5.0
-"""Time without any answer after which the input is closed, to see whether answers are held back."""
+"""Time without any answer after which the input of a new command is closed (seconds).
+
+A command that holds its answers back then writes them.
+"""
+PATIENT_SECONDS = 30.0
+"""Minimum of this time for a command that has answered before the end of its input."""
+MAX_QUIET_SECONDS = 600.0
+"""Maximum of this time."""
 END_SECONDS = 10.0
 """Time that a command has to end after the end of its input (seconds)."""
-BURST_SECONDS = 0.25
-"""Maximum time between the first answer and the end of a command that holds answers back."""
+SOON_SECONDS = 1.0
+"""Maximum time from the end of the input to the first answer of a command that held it back."""
+HELD = 2
+"""Number of inputs in a row that were answered only after their end, to run once for each batch."""
 MAX_DELAY_SECONDS = 5.0
 """Maximum delay before a command is started that has ended without an answer (seconds)."""
 MAX_LINE_BYTES = 64 * 2**20
@@ -45,9 +54,10 @@ class ProcessRuntime:
         self._timeout = context.batch.items.timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._input = self._rest = b""
-        self._streams: bool | None = None
+        self._quiet = QUIET_SECONDS
+        self._held = 0
         self._crashes = 0
-        self._first_answer = 0.0
+        self._spawned = self._closed = 0.0
 
     def setup(self) -> None:
         self._start()
@@ -96,9 +106,7 @@ class ProcessRuntime:
             now = self._context.monotonic()
             for line in lines:
                 self._crashes = 0
-                self._first_answer = self._first_answer or now
-                if self._open_input():
-                    self._streams = True
+                self._learn(now, now - moved)
                 if waiting:
                     yield _outcome(waiting.popleft(), line, now - moved)
                 moved = now
@@ -110,13 +118,9 @@ class ProcessRuntime:
     def _ended(self, waiting: deque[LeasedRow], late: bool, seconds: float) -> Iterator[RowOutcome]:
         process, self._process = self._process, None
         assert process is not None
-        closed = process.stdin is None or process.stdin.closed
         if late:
             _kill(process)
         code = _reap(process)
-        if closed and self._streams is None:
-            self._streams = self._context.monotonic() - self._first_answer > BURST_SECONDS
-        self._first_answer = 0.0
         if not waiting:
             return
         if late:
@@ -130,11 +134,23 @@ class ProcessRuntime:
 
     def _close_input(self, more: bool, moved: float) -> None:
         """Close the input of a command that may hold its answers back."""
-        if more or self._input or self._streams or not self._open_input():
+        if more or self._input or not self._open_input():
             return
-        if self._streams is False or self._context.monotonic() - moved > QUIET_SECONDS:
+        now = self._context.monotonic()
+        if self._held >= HELD or now - moved > self._quiet:
             assert self._process is not None
             _close(self._process)
+            self._closed = now
+
+    def _learn(self, now: float, gap: float) -> None:
+        """Adapt the patience to an answer that came ``gap`` seconds after the one before."""
+        if self._open_input():
+            self._held = 0
+            self._quiet = min(MAX_QUIET_SECONDS, max(self._quiet, PATIENT_SECONDS, 10 * gap))
+        elif self._closed and self._held < HELD:
+            self._held = self._held + 1 if now - self._closed < SOON_SECONDS else 0
+            self._quiet = min(MAX_QUIET_SECONDS, max(self._quiet, 2 * (now - self._spawned) + 1))
+        self._closed = 0.0
 
     def _open_input(self) -> bool:
         return (
@@ -144,12 +160,8 @@ class ProcessRuntime:
     def _end_batch(self) -> None:
         """End a process with a closed input after its last answer."""
         if self._process is not None and not self._open_input():
-            now = self._context.monotonic()
             process, self._process = self._process, None
             _reap(process, END_SECONDS)
-            if self._streams is None:
-                self._streams = now - self._first_answer > BURST_SECONDS
-            self._first_answer = 0.0
 
     def _pump(self, moved: float) -> tuple[list[bytes], bool]:
         """Write and read once. Return complete lines, and whether the output has ended."""
@@ -162,7 +174,7 @@ class ProcessRuntime:
         if self._input and self._open_input():
             assert process.stdin is not None
             poll.register(process.stdin.fileno(), select.POLLOUT)
-        wait = QUIET_SECONDS / 5 if self._streams is None else 1.0
+        wait = max(0.05, min(1.0, self._quiet / 5))
         if self._timeout:
             wait = min(wait, max(0.01, moved + self._timeout - self._context.monotonic()))
         for descriptor, _ in poll.poll(wait * 1000):
@@ -212,6 +224,7 @@ class ProcessRuntime:
         except OSError as error:
             raise SetupError(f"{runtime.command[0]} cannot be started: {error.strerror}") from None
         self._input = self._rest = b""
+        self._spawned, self._closed = self._context.monotonic(), 0.0
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
