@@ -214,3 +214,11 @@ def test_the_program_prints_and_writes_its_result(tmp_path: Path, capsys: pytest
     )
     assert main([*asked, "--source", "file:///nothing"]) == 1
     assert json.loads((tmp_path / "result").read_text())["reason"] == "NotFound"
+
+
+def test_a_model_in_use_is_found_without_a_wait(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"abc")
+    model = ModelReference("m", (tmp_path / "m").as_uri())
+    get(tmp_path / "c", model)
+    with CacheFolder(tmp_path / "c").use(model.key):
+        assert get(tmp_path / "c", model).reused

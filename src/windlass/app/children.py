@@ -30,6 +30,7 @@ from windlass.observe import logs
 
 if TYPE_CHECKING:
     from windlass.client.client import Client
+    from windlass.controllers.aigc.platform import OwnMachine
     from windlass.scheduler.options import SchedulerOptions
 
 STOP_GRACE_SECONDS = 10.0
@@ -124,11 +125,19 @@ def _scheduler_options() -> SchedulerOptions:
     )
 
 
+def _machine(options: ChildOptions) -> OwnMachine:
+    """Return the folders of this machine that pods of the platform use."""
+    from windlass.controllers.aigc.platform import OwnMachine
+    from windlass.node.paths import NodePaths
+
+    state = options.state
+    return OwnMachine(str(state.socket), str(state.path / "outputs"), str(NodePaths(state.node).models))
+
+
 async def _control(options: ChildOptions) -> None:
     """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
     from windlass.controllers import manager
-    from windlass.controllers.aigc.platform import OwnMachine
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
     from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
@@ -155,7 +164,7 @@ async def _control(options: ChildOptions) -> None:
         embedded=True,
         informers=informers,
         registry=registry,
-        machine=OwnMachine(str(options.state.socket), str(options.state.path / "outputs")),
+        machine=_machine(options),
     )
     controllers.set_workers(_WORKERS)
     scheduler.metrics.leader.set(1)  # the only instance

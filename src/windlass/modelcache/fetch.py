@@ -52,13 +52,16 @@ def fetch(
     Raises :class:`ModelCacheError`: ``BadSource``, ``NotFound``, ``Unreachable``,
     ``NoRoom``, ``Corrupt``. The folder is then as before.
     """
-    with folder.lock(model.key):
-        found = folder.find(model.key)
-        if found is not None and (not model.sha256 or found.sha256 == model.sha256):
-            if pin:
-                folder.pin(model.key, True)
-            os.utime(folder.root / model.key)
-            return Fetched(folder.find(model.key) or found, reused=True)
+    lock = folder.lock(model.key)
+    lock.acquire(wait=True, shared=True)  # others may use the model meanwhile
+    try:
+        if (found := _present(folder, model, pin)) is not None:
+            return found
+    finally:
+        lock.release()
+    with lock:
+        if (found := _present(folder, model, pin)) is not None:
+            return found
         source = source_of(model)
         files = _checked(source.files(), model)
         evicted = _make_room(folder, model, sum(each.size or 0 for each in files), floor, space)
@@ -71,6 +74,16 @@ def fetch(
             raise ModelCacheError("NoRoom", f"{prepared}: {error.strerror or error}") from error
         finally:
             shutil.rmtree(prepared, ignore_errors=True)
+
+
+def _present(folder: CacheFolder, model: ModelReference, pin: bool) -> Fetched | None:
+    found = folder.find(model.key)
+    if found is None or (model.sha256 and found.sha256 != model.sha256):
+        return None
+    if pin:
+        folder.pin(model.key, True)
+    os.utime(folder.root / model.key)
+    return Fetched(folder.find(model.key) or found, reused=True)
 
 
 def checksum(files: list[tuple[str, str]]) -> str:

@@ -20,16 +20,20 @@ class OwnMachine:
     """Machine of single-node mode.
 
     ``socket``: Unix socket of the API server. ``outputs``: folder for outputs of jobs that name none.
+    ``models``: folder of models.
     """
 
     socket: str
     outputs: str
+    models: str
 
 
 def platform_of(machine: OwnMachine | None) -> BatchPlatform:
     """Return the facts of this place. ``machine``: ``None`` in a cluster."""
     if machine is not None:
-        return BatchPlatform(python=sys.executable, image=HOST_IMAGE, outputs=machine.outputs)
+        return BatchPlatform(
+            python=sys.executable, image=HOST_IMAGE, outputs=machine.outputs, models=machine.models
+        )
     return BatchPlatform(image=os.environ.get(IMAGE_VARIABLE) or IMAGE)
 
 

@@ -35,6 +35,7 @@ from windlass.api.resources import (
 from windlass.client.client import Client
 from windlass.controllers.aigc.controller import AigcJobController
 from windlass.controllers.aigc.platform import OwnMachine, driver_of, platform_of
+from windlass.controllers.aigc.preload import ModelPreloadController
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import (
     AIGC_ATTEMPTS,
@@ -220,6 +221,7 @@ AIGC = KindFamily(
             platform_of(context.machine),
         ),
         AttemptController(AIGC_ATTEMPTS, context.informers, context.clock),
+        *([ModelPreloadController(context.informers)] if context.embedded else ()),
     ],
 )
 """Kinds of Windlass alone: no other operator has them."""

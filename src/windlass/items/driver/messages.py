@@ -6,7 +6,10 @@ import msgspec
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """Body of all requests of a worker but commits. ``wait``: seconds to wait for items."""
+    """Body of all requests of a worker but commits. ``wait``: seconds to wait for items.
+
+    ``model``: where the files of the model came from (:mod:`windlass.items.worker.model`).
+    """
 
     worker: str
     instance: str
@@ -15,6 +18,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     leases: list[str] = []
     leave: bool = False
     reason: str = ""
+    model: str = ""
 
 
 class ResultError(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ import logging
 import os
 import sqlite3
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,8 @@ class Driver:
     def __init__(self, batch: BatchSpec, environment: Mapping[str, str], clock: Clock) -> None:
         self.batch = batch
         self.told: set[str] = set()
+        self._models: dict[str, str] = {}
+        """Worker → where the files of its model came from."""
         self.status_read = False
         self._environment, self._clock = environment, clock
         self._ledger: Ledger | None = None
@@ -186,6 +189,7 @@ class Driver:
                     raise storage.blocked from None
                 await self._clock.sleep(2.0)
         final = status_of(ledger, self._started, self._clock.monotonic(), True)
+        final |= self._model_counts()
         final["reasons"] = await storage.in_thread(storage.ledger.reasons)
 
         def seal() -> None:
@@ -231,6 +235,8 @@ class Driver:
 
     async def register(self, request: LeaseRequest) -> dict[str, Any]:
         seconds = self.batch.items.lease_seconds
+        if request.model:
+            self._models[request.worker] = request.model
         if self._ledger is not None and self._storage is not None:
             now = self._clock.monotonic()
             self._storage.add(self._ledger.register(request.worker, request.instance, now))
@@ -339,11 +345,15 @@ class Driver:
                 "phase": "Admitting",
             }
         now = self._clock.monotonic()
-        found = status_of(self._ledger, self._started, now, False)
+        found = status_of(self._ledger, self._started, now, False) | self._model_counts()
         if self._storage is not None and self._storage.blocked is not None:
             blocked = self._storage.blocked
             found["blocked"] = {"reason": blocked.reason, "message": str(blocked)}
         return found
+
+    def _model_counts(self) -> dict[str, Any]:
+        """Return how many workers fetched, found, loaded or attached the model."""
+        return {"model": dict(Counter(self._models.values()))} if self._models else {}
 
     async def dead_letters(self, limit: int) -> dict[str, Any]:
         storage = self._storage

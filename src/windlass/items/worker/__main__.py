@@ -12,24 +12,28 @@ import signal
 import sys
 from pathlib import Path
 
+from windlass.items.runtimes.base import SetupError
 from windlass.items.spec import BATCH_FILE, SpecError, parse_batch
 from windlass.items.worker.link import DriverGone
 from windlass.items.worker.loop import Worker
+from windlass.items.worker.model import model_files
 
 
 def main() -> int:
     """Run one worker of the batch that the environment names."""
     try:
         batch = parse_batch(json.loads(Path(os.environ[BATCH_FILE]).read_text()))
-        worker = Worker(batch, os.environ)
     except (KeyError, OSError, SpecError, ValueError) as error:
         print(f"windlass: the batch of {BATCH_FILE} cannot be read: {error}", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, lambda signum, frame: worker.stop())
-    signal.signal(signal.SIGINT, lambda signum, frame: worker.stop())
     try:
-        return worker.run()
-    except DriverGone as error:
+        with model_files(os.environ) as model:
+            os.environ |= model.environment
+            worker = Worker(batch, os.environ, model.how)
+            signal.signal(signal.SIGTERM, lambda signum, frame: worker.stop())
+            signal.signal(signal.SIGINT, lambda signum, frame: worker.stop())
+            return worker.run()
+    except (DriverGone, SetupError) as error:
         print(f"windlass: {error}", file=sys.stderr)
         return 1
 

@@ -43,10 +43,11 @@ LEASE_SECONDS = 10.0
 class Worker:
     """Worker of one batch."""
 
-    def __init__(self, batch: BatchSpec, environment: Mapping[str, str]) -> None:
+    def __init__(self, batch: BatchSpec, environment: Mapping[str, str], model: str = "") -> None:
+        """``model``: where the files of the model came from; empty without a model."""
         name = environment.get(WORKER) or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         instance = uuid.uuid4().hex
-        self._batch = batch
+        self._batch, self._model = batch, model
         self._clock = SystemClock()
         context = RuntimeContext(batch, environment, self._clock.monotonic, self._clock.pause)
         self._context = context
@@ -65,7 +66,7 @@ class Worker:
     def run(self) -> int:
         """Process items until the batch has ended; return the exit code of the process."""
         try:
-            told = self._link.call("/v1/register", stopped=self._stopped)
+            told = self._link.call("/v1/register", stopped=self._stopped, model=self._model)
             runtime, score = self._load()
         except WorkerStopped:
             return 143

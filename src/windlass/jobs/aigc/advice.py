@@ -16,6 +16,15 @@ def advice(spec: Json) -> Iterator[str]:
     for name in ("plugin", "spot"):
         if scale.get(name):
             yield f"advice: spec.autoscale.{name} has no effect yet: workers follow the rows that wait"
+    model = fields.part(spec, "model")
+    strategy, mode = fields.part(model, "preload").get("strategy"), fields.part(model, "sharing").get("mode")
+    if strategy in ("PVC", "Image"):
+        words = "workers fetch the model when they start"
+        yield f"advice: spec.model.preload.strategy {strategy} has no effect yet: {words}"
+    if mode == "Server":
+        yield "advice: spec.model.sharing.mode Server has no effect yet: each worker loads the model"
+    if model.get("name") and not model.get("source"):
+        yield "advice: spec.model.source is not set: no files are fetched, the runtime knows the model by its name"
     placement = fields.part(spec, "placement")
     for name in ("fleet", "clusterSelector", "mode", "topology"):
         if placement.get(name):

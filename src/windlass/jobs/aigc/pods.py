@@ -13,6 +13,7 @@ from windlass.api import annotations as names
 from windlass.api import owner_references
 from windlass.api.resources import AIGC_JOBS, POD_GROUPS
 from windlass.jobs.aigc.job import AigcJob
+from windlass.jobs.aigc.model_files import add_model
 from windlass.jobs.definition import Role
 from windlass.jobs.gang import GangPart, least_resources
 
@@ -42,12 +43,14 @@ class BatchPlatform:
     """Facts about the place where pods of generation jobs run.
 
     ``python``: interpreter that has Windlass. ``image``: image that has it. ``outputs``: folder of
-    the node for outputs of jobs that name none; empty: they are lost with the pod.
+    the node for outputs of jobs that name none; empty: they are lost with the pod. ``models``: folder
+    of the node for models.
     """
 
     python: str = "python3"
     image: str = IMAGE
     outputs: str = ""
+    models: str = "/var/lib/windlass/models"
 
 
 def owner_reference(job: AigcJob) -> dict[str, Any]:
@@ -178,6 +181,7 @@ def _driver_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
     container = dict(job.driver.pod_spec["containers"][0])
     container["image"] = platform.image
     container["command"] = [platform.python, "-m", "windlass.items.driver"]
+    container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     container["env"] = [
         *_environment(job, platform, attempt),
         {"name": "WINDLASS_BATCH_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -203,6 +207,7 @@ def _worker_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
     first.setdefault("image", platform.image)
     first.pop("args", None)
     first["command"] = [platform.python, "-m", "windlass.items.worker"]
+    first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     host = f"{job.driver_host}.{job.definition.namespace}.svc"
     first["env"] = [
         *(first.get("env") or ()),
@@ -213,6 +218,7 @@ def _worker_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
     body["containers"] = [first, *body["containers"][1:]]
     _mount(job, body, platform, inputs=False)
     _share_memory(job, body)
+    add_model(job.spec, body, platform.models)
     return _common(job, body, scheduler)
 
 

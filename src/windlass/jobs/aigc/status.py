@@ -190,7 +190,7 @@ def _take_batch(status: dict[str, Any], batch: Json | None, active: bool) -> Non
         status["items"] = items
         groups = list(batch.get("groups") or ())
         _put(status, "groups", groups[:MAX_GROUPS] or None)
-        for field in ("quality", "latency", "failure"):
+        for field in ("quality", "latency", "failure", "model"):
             found = batch.get(field)
             _put(status, field, dict(found) if found else None)
     if not active and isinstance(status.get("items"), Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from windlass.api import aigc_fields as fields
 from windlass.api.quantities import QuantityError, parse
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector, part
+from windlass.api.validation.scheduling.model_cache import SCHEMES
 
 Obj = Mapping[str, Any]
 NAME_LIMIT = 50
@@ -35,6 +37,7 @@ def aigc_job(obj: Obj, old: Obj | None, out: Collector) -> None:
     _priority(spec, out)
     _workers(spec, out)
     _runtime(spec, out)
+    _model(spec, out)
     _resources(spec, out)
     _stages(spec, out)
     inline = part(spec, "input").get("inline")
@@ -84,6 +87,26 @@ def _runtime(spec: Obj, out: Collector) -> None:
         if not main.get("command") and not main.get("args"):
             where = "spec.template.spec.containers[0].command"
             out.required(where, "it is the program that reads rows and writes rows, one JSON object a line")
+
+
+def _model(spec: Obj, out: Collector) -> None:
+    model = part(spec, "model")
+    source, name = model.get("source"), model.get("name")
+    if source is not None and not name:
+        out.required("spec.model.name", "the model on the nodes has this name")
+    if isinstance(source, str) and source != "hf" and not source.startswith(SCHEMES):
+        out.invalid("spec.model.source", source, f"must be hf or begin with one of {', '.join(SCHEMES)}")
+    preload, sharing = part(model, "preload"), part(model, "sharing")
+    for path, value, allowed in (
+        ("preload.strategy", preload.get("strategy"), ("HostPath", "PVC", "Image", "None")),
+        ("preload.when", preload.get("when"), ("Eager", "OnQueue", "OnFirstUse")),
+        ("sharing.mode", sharing.get("mode"), ("None", "SharedMemory", "Server")),
+    ):
+        if value is not None:
+            out.choice(f"spec.model.{path}", value, allowed)
+    checksum = preload.get("sha256")
+    if checksum is not None and not re.fullmatch("[0-9a-f]{64}", str(checksum)):
+        out.invalid("spec.model.preload.sha256", checksum, "must be 64 hexadecimal digits")
 
 
 def _resources(spec: Obj, out: Collector) -> None:

@@ -1,0 +1,65 @@
+"""Files of the job's model in a worker: fetched if they are missing, kept while they are used.
+
+The runtime finds their folder in the environment variable ``WINDLASS_MODEL_PATH``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windlass.items.runtimes.base import SetupError
+from windlass.modelcache.fetch import fetch
+from windlass.modelcache.folder import CacheFolder, ModelCacheError, ModelReference
+from windlass.modelcache.shared import MEMORY, attach
+
+MODEL = "WINDLASS_MODEL"
+"""Environment variable: JSON with ``name``, ``source``, ``revision``, ``sha256``, ``pin``, and
+with ``memory``, the limit in bytes of a model in shared memory (0: none), if it is shared."""
+MODELS = "WINDLASS_MODELS"
+"""Environment variable: folder of the node's models."""
+MODEL_MEMORY = "WINDLASS_MODEL_MEMORY"
+"""Environment variable: folder of shared models in the memory of the node."""
+MODEL_PATH = "WINDLASS_MODEL_PATH"
+"""Environment variable for runtimes: folder with the files of the model."""
+FETCHED, FOUND, LOADED, ATTACHED = "fetched", "found", "loaded", "attached"
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Model of a worker. ``how``: where its files came from; empty without a model."""
+
+    how: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def model_files(environment: Mapping[str, str]) -> Iterator[ModelFiles]:
+    """Give the environment of the runtime. Raises :class:`SetupError` for a model that cannot be had."""
+    if MODEL not in environment:
+        yield ModelFiles("", environment)
+        return
+    asked = json.loads(environment[MODEL])
+    limit = asked.pop("memory", None)
+    pin = bool(asked.pop("pin", False))
+    model = ModelReference(**asked)
+    folder = CacheFolder(Path(environment[MODELS]))
+    try:
+        reused = fetch(folder, model, pin=pin).reused
+        with folder.use(model.key) as files:
+            if limit is None:
+                how = FOUND if reused else FETCHED
+                yield ModelFiles(how, {**environment, MODEL_PATH: str(files)})
+                return
+            memory = Path(environment.get(MODEL_MEMORY) or MEMORY)
+            shared = attach(files, model.key, memory, limit or None)
+            try:
+                how = LOADED if shared.loaded else ATTACHED
+                yield ModelFiles(how, {**environment, MODEL_PATH: str(shared.files)})
+            finally:
+                shared.close()
+    except ModelCacheError as error:
+        raise SetupError(f"model {model.name}: {error}") from error
