@@ -198,7 +198,7 @@ def _runtime(request: GenerationRequest) -> dict[str, Any]:
 
 
 def output_path(request: GenerationRequest) -> str:
-    """Return the absolute path of the outputs: beside the input if none is given."""
+    """Return the absolute path of the outputs: in the folder of the input if none is given."""
     if request.output:
         return os.path.abspath(request.output)
     path = os.path.abspath(request.file)
