@@ -31,6 +31,12 @@ def advice(spec: Json, path: str) -> Iterator[str]:
         for field, why in _TEMPLATE.items():
             if template.get(field):
                 yield f"{path}.templates[{at}].{field} has no effect: {why}"
+        job = template.get("job") or {}
+        if (job.get("parallel") or {}).get("placement"):
+            yield f"{path}.templates[{at}].job.parallel.placement has no effect: write the topology into the job"
+        if (job.get("scheduling") or {}).get("gang") in ("PerWorkflow", "None"):
+            where = f"{path}.templates[{at}].job.scheduling.gang"
+            yield f"{where} has no effect: each job is the gang that its kind makes of it"
         for kind in ("inputs", "outputs"):
             for number, artifact in enumerate((template.get(kind) or {}).get("artifacts") or ()):
                 found = [

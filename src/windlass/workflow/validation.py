@@ -12,6 +12,8 @@ from windlass.workflow.dag import dependencies
 from windlass.workflow.depends import Depends, of_names
 from windlass.workflow.errors import EvaluationError
 from windlass.workflow.hooks import hooks_of
+from windlass.workflow.jobs import job_resource
+from windlass.workflow.parallel import problems_of
 from windlass.workflow.references import check_references
 from windlass.workflow.retries import POLICIES, seconds_of
 from windlass.workflow.templates import KINDS, NOT_RUN
@@ -138,10 +140,21 @@ class _Check:
         self._retry(template.get("retryStrategy"), f"{path}.retryStrategy")
         if "suspend" in template:
             self._duration((template["suspend"] or {}).get("duration"), f"{path}.suspend.duration")
+        if isinstance(template.get("job"), Mapping) and "{{" not in str(template["job"]):
+            self._job(template["job"], f"{path}.job")
         if "steps" in template:
             self._steps(template, path)
         if "dag" in template:
             self._dag(template, f"{path}.dag")
+
+    def _job(self, job: Json, path: str) -> None:
+        try:
+            resource = job_resource(job)
+        except EvaluationError as problem:
+            self.add(path, job.get("kind"), str(problem))
+            return
+        for field, value, message in problems_of(job, resource["manifest"]):
+            self.add(f"{path}.{field}", value, message)
 
     def _unique(self, entries: Iterable[tuple[Any, str]], what: str) -> None:
         seen: set[Any] = set()
