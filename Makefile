@@ -47,7 +47,7 @@ bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the ser
 bench-peers: $(STAMP)  ## Windlass, Volcano, KAI, Kueue and coscheduling on a real API server (tools/kubernetes/build.sh --peers)
 	@$(BIN)/python -m benchmarks.live_peers
 
-bench-jobs: $(STAMP)  ## jobs from submission to completion, notice to SIGTERM, resizing; torchrun told and alone
+bench-jobs: $(STAMP)  ## jobs from submission to completion, restarts of gangs, notice to SIGTERM, resizing; torchrun told and alone
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.elastic
 
