@@ -105,6 +105,16 @@ def test_commands_that_hold_answers_back_are_recognised(
         runtime.teardown()
 
 
+def test_a_command_that_holds_back_has_the_time_of_all_rows() -> None:
+    code = "import sys, time\nrows = sys.stdin.readlines()\ntime.sleep(0.8)\nsys.stdout.writelines(rows)"
+    for rows, held, reasons in ((8, process.HELD, {}), (1, process.HELD, {0: "Timeout"})):
+        runtime = runtime_of(command(code, timeoutSeconds=0.4))
+        assert isinstance(runtime, process.ProcessRuntime)
+        runtime._held = held
+        assert errors(list(runtime.process(batch_of(*({"id": n} for n in range(rows)))))) == reasons
+        runtime.teardown()
+
+
 def test_rows_that_exceed_the_pipe_pass_in_both_directions() -> None:
     code = "import sys\nfor line in sys.stdin:\n    print(line, end='')"
     runtime = runtime_of(command(code))

@@ -110,10 +110,14 @@ class ProcessRuntime:
                 if waiting:
                     yield _outcome(waiting.popleft(), line, now - moved)
                 moved = now
-            late = bool(self._timeout and waiting and now - moved > self._timeout)
+            late = bool(self._timeout and waiting and now - moved > self._limit(len(waiting)))
             if ended or late:
                 yield from self._ended(waiting, late, now - moved)
                 moved = self._context.monotonic()
+
+    def _limit(self, waiting: int) -> float:
+        """Return the maximum time without an answer: a command that holds back has that of all rows."""
+        return self._timeout * (waiting if self._held else 1)
 
     def _ended(self, waiting: deque[LeasedRow], late: bool, seconds: float) -> Iterator[RowOutcome]:
         process, self._process = self._process, None
@@ -176,7 +180,7 @@ class ProcessRuntime:
             poll.register(process.stdin.fileno(), select.POLLOUT)
         wait = max(0.05, min(1.0, self._quiet / 5))
         if self._timeout:
-            wait = min(wait, max(0.01, moved + self._timeout - self._context.monotonic()))
+            wait = min(wait, max(0.01, moved + self._timeout - self._context.monotonic()), self._timeout)
         for descriptor, _ in poll.poll(wait * 1000):
             if descriptor != out:
                 self._feed(descriptor)
