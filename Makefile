@@ -59,6 +59,7 @@ bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its 
 
 chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md (KEEP=FILE resumes an interrupted run)
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
+	@tools/test_tools.sh large && tools/test_tools.sh frameworks && $(BIN)/python -m tests.chaos.frameworks
 	@$(BIN)/python -m tests.chaos.items --kills 50 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.items_box --kills 50 --rows 15000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.live --rounds 30 $(if $(KEEP),--keep "$(KEEP)") --report docs/operations/chaos.md

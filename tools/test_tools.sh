@@ -2,7 +2,8 @@
 # Installs the Debian packages that some tests use, as root on Debian; elsewhere those tests skip by name.
 # `test_tools.sh small` and `large` install the quick and the slow ones; `late` prints the markers of the
 # tests that have to wait for `large`, if anything of it is missing and can be had. `ray` installs Ray (110 MB)
-# in an environment of its own; `make test` does not, and runs the tests that use it where it is.
+# in an environment of its own; `make test` does not, and runs the tests that use it where it is. `frameworks`
+# installs JAX, mpi4py and XGBoost (200 MB) in another one, for `make chaos`.
 set -uo pipefail
 have_torch() { /usr/bin/python3 -c 'import torch' 2>/dev/null; }
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
@@ -32,5 +33,11 @@ case ${1:-} in
     { [ -x "$folder/bin/ray" ] && "$folder/bin/python" -c 'import starlette'; } 2>/dev/null ||
       { python3 -m venv "$folder" && "$folder/bin/pip" install -q 'ray[default,serve]'; }
     ;;
-  *) echo "usage: $0 small|large|late|ray" >&2; exit 2 ;;
+  frameworks)
+    folder=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/frameworks
+    [ -x "$folder/bin/python" ] || python3 -m venv "$folder"
+    "$folder/bin/python" -c 'import jax, mpi4py, xgboost' 2>/dev/null ||
+      "$folder/bin/pip" install -q jax mpi4py xgboost-cpu
+    ;;
+  *) echo "usage: $0 small|large|late|ray|frameworks" >&2; exit 2 ;;
 esac

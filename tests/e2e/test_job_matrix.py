@@ -155,19 +155,23 @@ def test_suspended_jobs_give_their_gpus_back_and_come_back_after_the_resume(matr
     before = matrix.worlds()
     families = tuple(family for family in matrix.families if family.failed)
     names = [family.name for family in families]
-    refused = matrix.box.windlass("suspend", "lws", check=False)
-    assert refused.returncode != 0
-    assert "windlass scale lws 0" in refused.stderr
+    endless = [family.name for family in matrix.families if not family.failed]
+    for name in endless:
+        refused = matrix.box.windlass("suspend", name, check=False)
+        assert refused.returncode != 0
+        assert f"windlass scale {name} 0" in refused.stderr
     matrix.mark()
     matrix.box.windlass("suspend", *names)
     matrix.box.wait_for("no pod is left", lambda: not any(map(matrix.pods, families)), 60)
-    matrix.box.windlass("scale", "lws", "0")
+    for name in endless:
+        matrix.box.windlass("scale", name, "0")
     flags = ["--gpus", str(matrix.gpus), "--name", "all-gpus"]
     matrix.box.windlass("run", *flags, "--", "true", timeout=60)
     shown = json.loads(matrix.box.windlass("ps", "-o", "json").stdout)["items"]
     states = {one["name"]: one["state"] for one in shown}
-    assert {states[name] for name in names} == {"Suspended", "Aborted"}
-    matrix.box.windlass("scale", "lws", "1")
+    assert {states[name] for name in names} <= {"Suspended", "Aborted"}
+    for name in endless:
+        matrix.box.windlass("scale", name, "1")
     matrix.box.windlass("resume", *names)
     assert matrix.wait_for_worlds("all jobs come back") == before
     for family in families:
@@ -208,5 +212,8 @@ def test_a_rank_that_fails_again_ends_each_job_with_its_cause(matrix: Matrix) ->
     for family in matrix.families:
         if family.failed:
             assert "program: " in matrix.box.windlass("show", family.name).stdout, family.name
-    lws = next(family for family in matrix.families if not family.failed)
-    matrix.box.wait_for("the group is whole again", lambda: matrix.condition(lws) == "Available", 60)
+    for one in matrix.families:
+        if not one.failed:
+            matrix.box.wait_for(
+                "the group is whole", lambda one=one: matrix.condition(one) == "Available", 60
+            )
