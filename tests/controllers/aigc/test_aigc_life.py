@@ -29,8 +29,15 @@ def test_driver_starts_before_the_gang_and_workers_find_it():
     }
     assert world.phase == "Pending"
     world.settle()
-    assert world.pods() == [DRIVER, *WORKERS]
-    assert world.phase == "Queued"
+    assert (world.pods(), world.phase) == ([DRIVER], "Queued")
+    world.driver.status = {"items": {"total": 0, "admitted": 5}, "phase": "Admitting"}
+    world.run()
+    world.settle()
+    assert (world.pods(), world.phase) == ([DRIVER], "Preprocessing")  # no GPU waits for the rows
+    world.driver.status = figures()
+    world.pass_time(1)
+    world.settle()
+    assert (world.pods(), world.phase) == ([DRIVER, *WORKERS], "WaitingForGPU")
     worker, driver = world.pod(WORKERS[0]), world.pod(DRIVER)
     assert worker["metadata"]["labels"] == {
         fields.JOB_NAME: "train",
@@ -213,3 +220,23 @@ def test_pods_of_a_template_keep_their_program_for_the_worker():
     document = json.loads(world.api.objects(CONFIG_MAPS)[0]["data"]["batch.json"])
     assert document["spec"]["runtimeRef"] == {"name": "process"}
     assert document["spec"]["template"] == template
+
+
+def test_workers_follow_the_rows_that_wait():
+    world = AigcWorld(aigc_job(replicas=None, autoscale={"min": 1, "max": 3}, batching={"size": 10}))
+    world.driver.status = figures(0, 100)
+    world.begin()
+    assert len(world.pods()) == 4
+    assert world.status["workers"]["desired"] == 3
+    assert world.group["spec"]["minMember"] == 1
+    events = [text for _, _, reason, text in world.words.said if reason == "AIGCJobScaled"]
+    assert "100 items not done ÷ 10 items in a batch" in events[0]
+    world.driver.status = figures(95, 100)
+    world.pass_time(100)
+    world.settle()
+    assert world.status["workers"]["desired"] == 3  # a change was less than 300 s ago
+    world.pass_time(250)
+    world.settle()
+    world.settle()
+    assert world.status["workers"]["desired"] == 1
+    assert world.pods() == [DRIVER, WORKERS[0]]

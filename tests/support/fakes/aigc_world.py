@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def aigc_job(gpus: int = 1, annotations: Json | None = None, **spec: Any) -> Json:
-    given: Json = {"replicas": 2, **spec}
+    given: Json = {name: value for name, value in {"replicas": 2, **spec}.items() if value is not None}
     if gpus:
         given["resources"] = {"requests": {"nvidia.com/gpu": gpus}, "limits": {"memory": "16Gi"}}
     return {"metadata": {"name": "train", "annotations": annotations or {}}, "spec": given}
@@ -29,7 +29,7 @@ class FakeDriver:
     """Driver that answers with :attr:`status`; ``None``: it does not answer."""
 
     def __init__(self) -> None:
-        self.status: Json | None = None
+        self.status: Json | None = {"items": {"total": 10, "done": 0}}
         self.asked: list[tuple[str, str, int, str]] = []
 
     def __call__(self, namespace: str, pod: str, address: str, port: int, token: str) -> FakeDriver:
@@ -104,5 +104,8 @@ class AigcWorld(World):
     def begin(self, *, workers: bool = True) -> None:
         """Bring the job to the point where its pods run."""
         self.settle()
-        self.run(*(name for name in self.pods() if workers or name.endswith("driver")))
+        self.run(*(name for name in self.pods() if name.endswith("driver")))
         self.settle()
+        if workers:
+            self.run()
+            self.settle()

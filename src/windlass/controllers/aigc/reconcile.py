@@ -14,6 +14,7 @@ from typing import Any
 from windlass.api import aigc_fields as fields
 from windlass.api import annotations as names
 from windlass.api.resources import AIGC_JOBS, CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
+from windlass.controllers.aigc.scaling import workers_of
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -33,6 +34,8 @@ from windlass.jobs.aigc.pods import BatchPlatform
 from windlass.jobs.decision import SIGNAL_CODES, LifecycleState, NextActions, decide_job
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.members import RolePod
+from windlass.kits.timestamps import rfc3339
+from windlass.scaling.decision import ScalingDecision
 
 Json = dict[str, Any]
 BATCH = 500
@@ -42,6 +45,7 @@ POLL_SECONDS = 1.0
 IDLE_SECONDS = 5.0
 """Time after its end at which a worker is replaced if there are rows left."""
 OUT_OF_MEMORY = "OOMKilled"
+_ACTIVE = frozenset({JobPhase.CREATED, JobPhase.RUNNING, JobPhase.RESTARTING})
 VERBS = {
     JobPhase.CREATED: "is created",
     JobPhase.RUNNING: "is running",
@@ -82,11 +86,12 @@ def reconcile_aigc(obj: Json, observed: AigcSnapshot) -> Effects:
         return NOTHING
     about = reference(AIGC_JOBS, obj)
     try:
-        job = read_aigc_job(obj)
+        scaled = workers_of(obj, observed.batch, observed.now)
+        job = read_aigc_job(obj, scaled.after if scaled is not None else None)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = f"the spec cannot be read: {error}"
         return Effects(events=(EmitEvent(about, "Warning", "InvalidJob", message, lasting=True),))
-    return _Reconciliation(job, obj, observed, EffectPlan(about=about)).effects()
+    return _Reconciliation(job, obj, observed, EffectPlan(about=about), scaled).effects()
 
 
 def by_infrastructure(pod: RolePod) -> RolePod:
@@ -101,8 +106,16 @@ def by_infrastructure(pod: RolePod) -> RolePod:
 class _Reconciliation:
     """State of one reconciliation. Used once."""
 
-    def __init__(self, job: AigcJob, obj: Json, observed: AigcSnapshot, plan: EffectPlan) -> None:
+    def __init__(
+        self,
+        job: AigcJob,
+        obj: Json,
+        observed: AigcSnapshot,
+        plan: EffectPlan,
+        scaled: ScalingDecision | None,
+    ) -> None:
         self.job, self.obj, self.observed, self.plan = job, obj, observed, plan
+        self.scaled = scaled
         self.pods = tuple(map(by_infrastructure, observed.pods))
         self.before = self._started_again(statuses.read_state(obj))
 
@@ -136,6 +149,7 @@ class _Reconciliation:
             bodies.outputs_file(self.job, observed.platform),
         )
         status = statuses.render(self.job, self.obj, self.before, decision.state, seen)
+        self._report_scaling(status, decision)
         changed = status != (self.obj.get("status") or {})
         if changed and (decision.trigger is not None or self._again):
             self._write_status(status)
@@ -210,6 +224,15 @@ class _Reconciliation:
 
     def _write_status(self, status: Json) -> None:
         self.plan.stage(Update(AIGC_JOBS, {**self.obj, "status": status}, "status"))
+
+    def _report_scaling(self, status: Json, decision: NextActions) -> None:
+        """Write the time of a change of the number of workers, and emit the arithmetic."""
+        scaled = self.scaled
+        if scaled is None or not scaled.changes or decision.state.phase not in _ACTIVE:
+            return
+        status["lastScaleTime"] = rfc3339(self.observed.now)
+        assert self.plan.about is not None
+        self.plan.event(EmitEvent(self.plan.about, "Normal", "AIGCJobScaled", scaled.arithmetic))
 
     def _report(self, decision: NextActions) -> None:
         state = decision.state
@@ -293,7 +316,8 @@ class _Reconciliation:
     def _create_pods(self, decision: NextActions, admitted: bool) -> None:
         observed, job = self.observed, self.job
         attempt = statuses.attempt_of(decision.state)
-        wanted = [place for place in decision.create if admitted or place[0] is job.driver][:BATCH]
+        workers = admitted and (statuses.rows_are_read(observed.batch) or not job.binds_late)
+        wanted = [place for place in decision.create if workers or place[0] is job.driver][:BATCH]
         self.plan.stage(
             *(
                 Create(

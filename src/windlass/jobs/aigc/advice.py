@@ -12,6 +12,10 @@ def advice(spec: Json) -> Iterator[str]:
     """Yield a sentence for each field that is not enforced."""
     for path in fields.unknown_fields(spec):
         yield f"advice: {path} is not a field of AIGCJob: it is kept and has no effect"
+    if spec.get("stages"):
+        yield "advice: spec.stages has no effect yet: the rows go through the runtime alone"
+    if fields.part(spec, "progressive").get("gpuBind") == "Reserve":
+        yield "advice: spec.progressive.gpuBind Reserve has no effect yet: GPUs are bound as with Late"
     scale = fields.part(spec, "autoscale")
     for name in ("plugin", "spot"):
         if scale.get(name):

@@ -75,6 +75,16 @@ class AigcJob:
         return f"{self.definition.name}-batch"
 
     @property
+    def binds_late(self) -> bool:
+        """Return whether workers are created once the driver has read the rows, so that no GPU waits for them."""
+        progressive = fields.part(self.spec, "progressive")
+        return (
+            bool(self.gpus)
+            and progressive.get("gpuBind") != "Eager"
+            and progressive.get("enabled") is not False
+        )
+
+    @property
     def gpus(self) -> int:
         """Number of whole GPUs of a worker."""
         return gpus_of(self.worker.template)

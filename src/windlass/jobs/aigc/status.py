@@ -159,8 +159,15 @@ def phase_of(job: AigcJob, state: LifecycleState, seen: Observation) -> str:
         return PENDING
     driving = any(pod.running for pod in seen.pods if pod.role == fields.DRIVER)
     if driving and job.gpus:
-        return WAITING
+        return WAITING if rows_are_read(seen.batch) or not job.binds_late else PREPROCESSING
     return QUEUED
+
+
+def rows_are_read(batch: Json | None) -> bool:
+    """Return whether the driver has admitted the rows, or has ended."""
+    if batch is None:
+        return False
+    return bool(batch.get("finished") or (batch.get("phase") != "Admitting" and batch.get("items")))
 
 
 def _lost_by_preemption(pods: Sequence[RolePod]) -> bool:
