@@ -54,7 +54,8 @@ def test_pods_start_ray_and_find_the_head():
     head = world.api.object(PODS, f"default/{world.pods('head')[0]}")
     worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")
     assert head["spec"]["containers"][0]["args"] == [
-        "ulimit -n 65536; ray start --head  --block  --dashboard-agent-listen-port=52365  --dashboard-host=0.0.0.0 "
+        "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; "
+        "ray start --head  --block  --dashboard-agent-listen-port=52365  --dashboard-host=0.0.0.0 "
         " --memory=2147483648  --metrics-export-port=8080  --num-cpus=2 "
     ]
     address = "c-head-svc.default.svc.cluster.local"
@@ -85,7 +86,9 @@ def test_a_command_of_the_user_runs_first_and_one_that_starts_ray_is_left_alone(
     )
     world = settled(manifest)
     head = world.api.object(PODS, f"default/{world.pods('head')[0]}")["spec"]["containers"][0]
-    assert head["args"][0].startswith(" echo hi  && ulimit -n 65536; ray start --head ")
+    assert head["args"][0].startswith(
+        " echo hi  && ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; ray start --head "
+    )
     worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")["spec"]["containers"][0]
     assert worker["command"] == ["sh", "-c", "ray start --block"]
 
@@ -126,6 +129,15 @@ def test_the_service_of_the_head_has_what_its_user_adds():
     assert service["metadata"]["labels"]["l"] == "m"
     assert service["metadata"]["annotations"] == {"a": "c"}
     assert (service["spec"]["type"], "clusterIP" in service["spec"]) == ("NodePort", False)
+
+
+def test_probes_follow_the_version_of_ray():
+    for version, known in (("2.53.0", True), ("2.52.0", False), ("", False), ("nightly", False)):
+        world = settled(ray_cluster(1, rayVersion=version))
+        for name in world.pods():
+            main = world.api.object(PODS, f"default/{name}")["spec"]["containers"][0]
+            for probe in (main["livenessProbe"], main["readinessProbe"]):
+                assert ("httpGet" in probe, "exec" in probe) == (known, not known), version
 
 
 def test_a_cluster_of_another_controller_is_left_alone():
@@ -193,7 +205,7 @@ def test_the_autoscaler_runs_in_the_pod_of_the_head_with_its_rights():
     for container in (ray, autoscaler):
         assert {"name": "ray-logs", "mountPath": "/tmp/ray"} in container["volumeMounts"]
     worker = world.api.object(PODS, f"default/{world.pods('worker')[0]}")["spec"]
-    assert len(worker["containers"]) == 1
+    assert (len(worker["containers"]), worker["restartPolicy"]) == (1, "Never")
     (account,) = world.api.objects(SERVICE_ACCOUNTS)
     (role,) = world.api.objects(ROLES)
     (binding,) = world.api.objects(ROLE_BINDINGS)

@@ -37,8 +37,6 @@ def add_autoscaler(cluster: RayCluster, body: dict[str, Any], main: dict[str, An
     options = cluster.autoscaler
     body["serviceAccountName"] = body.get("serviceAccountName") or cluster.name
     version = options.get("version")
-    if version == "v2":
-        body["restartPolicy"] = "Never"
     if version in ("v1", "v2"):
         value = "true" if version == "v2" else "false"
         main["env"] = [*(main.get("env") or ()), {"name": "RAY_enable_autoscaler_v2", "value": value}]

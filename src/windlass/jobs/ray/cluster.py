@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,8 @@ class RayCluster:
     priority_class: str
     origin: str
     origin_name: str
+    ray_version: tuple[int, ...]
+    """``rayVersion``; empty if it is not given."""
     autoscaler: Json
     """``autoscalerOptions``."""
     head_service: Json
@@ -137,9 +140,16 @@ def read_cluster(obj: Json) -> RayCluster:
         priority_class=labels.get("ray.io/priority-class-name") or "",
         origin=str(owner.get("kind") or "RayCluster"),
         origin_name=str(owner.get("name") or ""),
+        ray_version=_version(str(spec.get("rayVersion") or "")),
         autoscaler=spec.get("autoscalerOptions") or {},
         head_service=_head_service(head.get("headService") or {}, spec.get("headServiceAnnotations") or {}),
     )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of a version; empty for a text that is none, such as ``nightly``."""
+    found = re.match(r"v?(\d+)\.(\d+)", text)
+    return tuple(int(number) for number in found.groups()) if found is not None else ()
 
 
 def _head_service(given: Json, annotations: Json) -> Json:

@@ -24,6 +24,8 @@ _PROBE = {
     "periodSeconds": 5,
     "successThreshold": 1,
 }
+_ONE_ADDRESS = (2, 53)
+"""Version of Ray from which on one address tells the health of a node."""
 _WAIT_FOR_HEAD = """\
 until ray health-check --address {address} > /dev/null 2>&1; do
   echo "$SECONDS seconds elapsed: waiting for the head of the Ray cluster"
@@ -79,6 +81,8 @@ def _pod_spec(cluster: RayCluster, group: NodeGroup, scheduler: str) -> dict[str
     main = containers[0]
     command = start_command(cluster, group, main.get("resources") or {})
     _set_command(cluster, main, command)
+    if cluster.autoscaling and cluster.autoscaler.get("version") == "v2":
+        body["restartPolicy"] = "Never"  # version 2 knows a node by its pod
     if cluster.autoscaling and group.type == HEAD:
         containers.append(add_autoscaler(cluster, body, main))
     main["env"] = _environment(cluster, group, main, command)
@@ -105,7 +109,7 @@ def _set_command(cluster: RayCluster, main: dict[str, Any], command: str) -> Non
     overwritten = cluster.annotations.get(fields.OVERWRITE_COMMAND, "").lower() == "true"
     if overwritten or "ray start" in own:
         return
-    generated = f"ulimit -n 65536; {command}"
+    generated = f"ulimit -n ${{RAY_START_ULIMIT_OPEN_FILES:-65536}}; {command}"
     main["command"] = list(_SHELL)
     main["args"] = [f" {own}  && {generated}" if own else generated]
 
@@ -176,25 +180,28 @@ def _add_shared_memory(body: dict[str, Any], main: dict[str, Any]) -> None:
 
 
 def _add_probes(cluster: RayCluster, group: NodeGroup, main: dict[str, Any]) -> None:
-    """Probe what KubeRay probes: the raylet of each node, and the GCS of the head."""
+    """Probe what KubeRay probes: the raylet of each node, and the GCS of the head.
+
+    Nodes of Ray 2.53 or later tell both at one address. A worker of a RayService gets requests while its proxy answers.
+    """
     port = group.start_parameters.get("dashboard-agent-listen-port") or str(fields.AGENT_PORT)
     checks = [f"http://localhost:{port}/api/local_raylet_healthz"]
     if group.type == HEAD:
         dashboard = group.start_parameters.get("dashboard-port") or str(fields.DASHBOARD_PORT)
         checks.append(f"http://localhost:{dashboard}/api/gcs_healthz")
     script = " && ".join(f"wget --tries 1 -T 2 -q -O- {url} | grep success" for url in checks)
-    timeout = 5 if group.type == HEAD else 2
-    probe = {**_PROBE, "timeoutSeconds": timeout, "exec": {"command": ["bash", "-c", script]}}
-    main.setdefault("livenessProbe", {**probe, "initialDelaySeconds": 30, "failureThreshold": 120})
-    if (
-        cluster.origin == "RayService" and group.type != HEAD
-    ):  # a worker gets requests while its proxy answers
+    look: dict[str, Any] = {"exec": {"command": ["bash", "-c", script]}}
+    if cluster.ray_version >= _ONE_ADDRESS and port.isdecimal():
+        look = {"httpGet": {"path": "/api/healthz", "port": int(port)}}
+    probe = {**_PROBE, "timeoutSeconds": 5 if group.type == HEAD else 2}
+    main.setdefault("livenessProbe", {**probe, **look, "initialDelaySeconds": 30, "failureThreshold": 120})
+    if cluster.origin == "RayService" and group.type != HEAD:
         proxy = next((one["containerPort"] for one in main["ports"] if one.get("name") == "serve"), None)
         url = f"http://localhost:{proxy or fields.SERVE_PORT}/-/healthz"
         command = f"{script} && wget --tries 1 -T 10 -q -O- {url} | grep success"
         serving = {**probe, "exec": {"command": ["bash", "-c", command]}, "failureThreshold": 1}
         main.setdefault("readinessProbe", serving)
-    main.setdefault("readinessProbe", {**probe, "failureThreshold": 10})
+    main.setdefault("readinessProbe", {**probe, **look, "failureThreshold": 10})
 
 
 def _wait_for_head(cluster: RayCluster, main: Mapping[str, Any]) -> dict[str, Any]:

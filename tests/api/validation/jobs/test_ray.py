@@ -117,6 +117,14 @@ def test_the_controller_of_an_object_is_known_and_stays() -> None:
     assert "immutable" in error.message
 
 
+def test_pods_of_the_autoscaler_v2_are_not_restarted() -> None:
+    manifest = ray_cluster(enableInTreeAutoscaling=True, autoscalerOptions={"version": "v2"})
+    assert errors(manifest) == []
+    manifest["spec"]["headGroupSpec"]["template"]["spec"]["restartPolicy"] = "Always"
+    ((path, _),) = errors(manifest)
+    assert path == "spec.headGroupSpec.template.spec.restartPolicy"
+
+
 def test_resources_are_stated_once() -> None:
     manifest = ray_cluster()
     group = {**GROUP, "resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "2", "labels": "a=b"}}

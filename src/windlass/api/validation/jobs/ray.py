@@ -120,6 +120,7 @@ def _name(obj: Obj, kind: str, out: Collector) -> None:
 def _cluster(spec: Obj, path: str, out: Collector) -> None:
     head = part(spec, "headGroupSpec")
     _containers(head, f"{path}.headGroupSpec", out)
+    _restarts(head, spec, f"{path}.headGroupSpec", out)
     if part(part(head, "headService"), "metadata").get("name"):
         why = "Windlass names the head's Service after the cluster, NAME-head-svc: leave it out"
         out.forbidden(f"{path}.headGroupSpec.headService.metadata.name", why)
@@ -129,6 +130,7 @@ def _cluster(spec: Obj, path: str, out: Collector) -> None:
             continue
         at = f"{path}.workerGroupSpecs[{index}]"
         _containers(group, at, out)
+        _restarts(group, spec, at, out)
         name = str(group.get("groupName") or "")
         if name in seen:
             out.duplicate(f"{at}.groupName", name)
@@ -140,6 +142,14 @@ def _cluster(spec: Obj, path: str, out: Collector) -> None:
             out.forbidden(
                 f"{at}.suspend", "Ray's autoscaler decides about the group: disable enableInTreeAutoscaling"
             )
+
+
+def _restarts(group: Obj, spec: Obj, path: str, out: Collector) -> None:
+    policy = part(part(group, "template"), "spec").get("restartPolicy")
+    version = part(spec, "autoscalerOptions").get("version")
+    if spec.get("enableInTreeAutoscaling") and version == "v2" and policy not in (None, "Never"):
+        why = "version 2 of Ray's autoscaler needs Never: leave it out"
+        out.invalid(f"{path}.template.spec.restartPolicy", policy, why)
 
 
 def _resources(group: Obj, path: str, out: Collector) -> None:
