@@ -68,6 +68,7 @@ PROSE = {
     "docs/operations/benchmarks/time-sharing.md",
     "docs/operations/performance.md",
     "docs/operations/gpus.md",
+    "docs/operations/workflow-examples.md",  # ``test_published_examples.py`` compares it
     "docs/operations/field-manifests.md",  # written by ``test_field_manifests.py``
     "docs/operations/fuzzing.md",
     "docs/operations/gpu-nodes.md",

@@ -108,7 +108,7 @@ def test_workflow_of_all_kinds_of_templates(box: Box) -> None:
 def test_guide_does_what_it_shows(box: Box) -> None:
     page = GUIDE.read_text()
     (manifest,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (console,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    (console,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     (box.folder / "captions.yaml").write_text(manifest)
     for part in console.split("$ ")[1:]:
         command, _, shown = part.partition("\n")

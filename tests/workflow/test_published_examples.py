@@ -17,6 +17,7 @@ from workflow_player import Outcome, Player, Surroundings, fails
 from windlass.workflow.run import Start
 from windlass.workflow.validation import check_spec
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/operations/workflow-examples.md"
 MAPPED = {"python": sys.executable, "cowsay": "echo", "bash": "sh"}
 """Commands of images → commands of this machine."""
 
@@ -95,6 +96,13 @@ def test_restated_examples_reach_their_phases(tmp_path: Path) -> None:
         played = play(manifest, script)
         assert (name, played.phase) == (name, phase), played.message
         assert {key: played.phases().get(key) for key in nodes} == nodes, name
+
+
+def test_page_lists_the_examples() -> None:
+    page = PAGE.read_text()
+    for name, (_, phase, nodes) in workflow_examples.EXAMPLES.items():
+        shown = ", ".join(f"{key} {value}" for key, value in nodes.items())
+        assert f"| {name} | {phase} | {shown} |\n" in page
 
 
 def test_published_files_reach_their_phases(tmp_path: Path) -> None:
