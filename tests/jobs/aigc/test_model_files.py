@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windlass.jobs.aigc.model_files import NodeFacts, add_model, caches_to_create, is_ready, reference_of
+from windlass.jobs.aigc.model_files import ModelNode, add_model, caches_to_create, is_ready, reference_of
 
 SOURCE = "https://models.example/tiny.gguf"
 
@@ -16,12 +16,12 @@ def spec(**model: Any) -> dict[str, Any]:
     return {"model": {"name": "tiny", "source": SOURCE, **model}}
 
 
-def node(name: str, gpus: int = 4, *, ready: bool = True, **labels: str) -> NodeFacts:
-    return NodeFacts(name, labels, gpus, ready)
+def node(name: str, gpus: int = 4, *, ready: bool = True, **labels: str) -> ModelNode:
+    return ModelNode(name, labels, gpus, ready)
 
 
 def chosen(
-    given: dict[str, Any], workers: int, *nodes: NodeFacts, gpus: int = 1, having: Any = ()
+    given: dict[str, Any], workers: int, *nodes: ModelNode, gpus: int = 1, having: Any = ()
 ) -> list[str]:
     caches = [{"metadata": {"name": name}} for name in having]
     return [each["spec"]["nodeName"] for each in caches_to_create(given, workers, gpus, nodes, caches)]

@@ -12,7 +12,7 @@ from windlass.controllers.effects import NOTHING, Create, EffectPlan, Effects, E
 from windlass.controllers.expectations import StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.aigc.job import read_aigc_job
-from windlass.jobs.aigc.model_files import NodeFacts, caches_to_create, is_preloaded
+from windlass.jobs.aigc.model_files import ModelNode, caches_to_create, is_preloaded
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -66,13 +66,13 @@ def _preloads(obj: dict[str, Any]) -> bool:
     )
 
 
-def _facts(node: dict[str, Any]) -> NodeFacts:
+def _facts(node: dict[str, Any]) -> ModelNode:
     status = fields.part(node, "status")
     amount = str(fields.part(status, "allocatable").get(fields.GPU) or "0")
     conditions = status.get("conditions") or ()
     ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
     closed = bool(fields.part(node, "spec").get("unschedulable"))
     labels = node["metadata"].get("labels") or {}
-    return NodeFacts(
+    return ModelNode(
         node["metadata"]["name"], labels, int(amount) if amount.isdecimal() else 0, ready and not closed
     )

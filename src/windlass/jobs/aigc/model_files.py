@@ -21,7 +21,7 @@ MEMORY_FOLDER = "/dev/shm/windlass-models"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class ModelNode:
     """Node as a place for a model. ``gpus``: whole GPUs that it has."""
 
     name: str
@@ -57,7 +57,7 @@ def is_preloaded(spec: Json) -> bool:
 
 
 def caches_to_create(
-    spec: Json, workers: int, gpus: int, nodes: Iterable[NodeFacts], caches: Iterable[Json]
+    spec: Json, workers: int, gpus: int, nodes: Iterable[ModelNode], caches: Iterable[Json]
 ) -> list[dict[str, Any]]:
     """Return the ModelCaches that are missing.
 
