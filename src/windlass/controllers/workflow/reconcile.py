@@ -8,6 +8,7 @@ the same again.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -254,7 +255,8 @@ class _WorkflowReconciliation:
         chunks = store_nodes(status, nodes)
         outdated = set(self.observed.chunks)
         if chunks:
-            version = str(int(self.status.get("offloadNodeStatusVersion") or 0) + 1)
+            # By content: parts that an interrupted write left are never taken for those of another state.
+            version = hashlib.sha256(b"".join(chunks)).hexdigest()[:10]
             status["offloadNodeStatusVersion"] = version
             names = [f"{self.metadata['name']}-nodes-{version}-{at}" for at in range(len(chunks))]
             self.plan.stage(
