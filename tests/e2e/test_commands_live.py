@@ -282,6 +282,7 @@ OFFLINE = {
     "crds",
     "scheduler",
     "controller",
+    "batch-api",
     "sim",
     "reserve-device",
 }
