@@ -66,6 +66,7 @@ chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluste
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --nodes 400 --report docs/operations/chaos.md
+	@$(BIN)/python -m pytest -q -n 0 tests/chaos/ray_matrix.py
 
 cards: $(STAMP)  ## a random walk of a million steps over device accounting: none above one, none both shared and whole
 	@PYTHONPATH=tests/support/engine:tests/support/reference $(BIN)/python tests/support/engine/device_walk.py --steps 1000000
