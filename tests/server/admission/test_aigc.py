@@ -62,6 +62,11 @@ WRONG: list[tuple[Obj, str, str]] = [
     ({"runtimeRef": {"name": "process"}}, "spec.template.spec.containers[0].command", "reads rows"),
     ({"parallelism": {"min": 3, "max": 2}}, "spec.parallelism.min", "must not be above max (2)"),
     ({"minAvailable": 3}, "spec.minAvailable", "at most 1 workers"),
+    (
+        {"resources": {"limits": {"nvidia.com/gpu": "0.5"}}},
+        "spec.resources.limits.nvidia.com/gpu",
+        "gpu-memory",
+    ),
     ({"shards": 2}, "spec.shards", "not supported"),
     ({"input": DOUBLE}, "spec.input.inline", "duplicate id"),
     ({"input": {**INPUT, "prompt": "Describe {title}"}}, "spec.input.prompt", "title"),

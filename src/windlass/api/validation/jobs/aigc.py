@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import aigc_fields as fields
+from windlass.api.annotations import DEVICE_MEMORY
 from windlass.api.quantities import QuantityError, parse
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector, part
@@ -114,9 +115,13 @@ def _resources(spec: Obj, out: Collector) -> None:
     for kind in ("requests", "limits"):
         for name, amount in part(resources, kind).items():
             try:
-                parse(str(amount))
+                number = parse(str(amount))
             except QuantityError as error:
                 out.invalid(f"spec.resources.{kind}.{name}", amount, str(error))
+                continue
+            if "/" in name and number.denominator != 1:
+                why = "must be an integer; for a part of a GPU annotate spec.template with " + DEVICE_MEMORY
+                out.invalid(f"spec.resources.{kind}.{name}", amount, why)
     for name, amount in part(resources, "limits").items():
         requested = part(resources, "requests").get(name)
         if "/" in name and requested is not None and str(requested) != str(amount):
