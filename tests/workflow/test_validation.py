@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from windlass.workflow.advice import advice
 from windlass.workflow.validation import check_spec, find_cycle
 
 LEAF = {"name": "leaf", "container": {"image": "x"}}
@@ -108,3 +109,23 @@ def test_too_many_tasks_are_refused() -> None:
     tasks = [{"name": f"t{n}", "template": "leaf"} for n in range(5001)]
     found = check_spec({"entrypoint": "main", "templates": [{"name": "main", "dag": {"tasks": tasks}}, LEAF]})
     assert "use a loop" in found[0].message
+
+
+def test_fields_without_effect_are_told() -> None:
+    spec = {
+        "entrypoint": "main",
+        "archiveLogs": True,
+        "retrys": 3,
+        "templates": [
+            {"name": "main", "steps": [[{"name": "a", "template": "leaf", "wen": "1 == 2"}]]},
+            {**LEAF, "daemon": True, "successCondition": "x"},
+        ],
+    }
+    assert list(advice(spec, "spec")) == [
+        "spec.archiveLogs has no effect: logs stay with the pods",
+        "spec.retrys is not a known field, and has no effect",
+        "spec.templates[0].steps[0][0].wen is not a known field, and has no effect",
+        "spec.templates[1].daemon has no effect: the container is run to its end like any other",
+        "spec.templates[1].successCondition is not a known field, and has no effect",
+    ]
+    assert list(advice({"entrypoint": "leaf", "templates": [LEAF, NEEDS]}, "spec")) == []
