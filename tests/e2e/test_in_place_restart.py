@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,10 @@ def attempt(box: Box, name: str) -> int:
     )
 
 
+def record(box: Box) -> Any:
+    return json.loads((box.state.path / "supervisor.json").read_text())
+
+
 def met(box: Box, name: str) -> list[list[str]]:
     """Return what the ranks of the present attempt printed when they had met."""
     texts = [box.windlass("logs", pod["metadata"]["name"]).stdout for pod in pods(box, name).values()]
@@ -143,8 +148,13 @@ def test_ranks_of_all_pods_restart_together_in_the_same_pods(box: Box, tmp_path:
     assert "restarting the containers of all pods in place: attempt 1" in box.windlass("get", "events").stdout
 
     # The next agent finds the pods that the first one started, and restarts them too.
-    supervisor = json.loads((box.state.path / "supervisor.json").read_text())
+    supervisor = record(box)
     os.kill(supervisor["processes"]["node"]["pid"], signal.SIGKILL)
+    node = supervisor["processes"]["node"]["pid"]
+    box.wait_for("another agent", lambda: record(box)["processes"]["node"]["pid"] != node)
+    box.wait_for("a ready node", lambda: attempt(box, "meet") == 1)
+    time.sleep(2.0)
+    assert status(box, "meet")["currentInPlaceRestartAttempt"] == 1  # its end restarts nothing
     (tmp_path / "fail-1").touch()
     box.wait_for("attempt 2", lambda: attempt(box, "meet") == 2 and len(met(box, "meet")) == 4)
     assert {name: pod["metadata"]["uid"] for name, pod in pods(box, "meet").items()} == {

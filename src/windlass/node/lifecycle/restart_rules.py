@@ -34,6 +34,7 @@ class RestartTogether:
     ``stopping``: they are being stopped, or wait for the end of ``wait_seconds``.
     ``ended``: container → attempt that the restart ends.
     ``joined``: the pod has reached the barrier before its main containers. ``lifted``: they may start.
+    ``reported``: restart attempt that was written on the pod for this start.
     """
 
     stopping: bool = False
@@ -42,6 +43,7 @@ class RestartTogether:
     backing_off: bool = False
     joined: bool = False
     lifted: bool = False
+    reported: int | None = None
 
 
 def rules_of(container: Mapping[str, Any]) -> tuple[ExitRestartRule, ...]:

@@ -129,16 +129,16 @@ class PodMachine:
         self._log(at, f"resumed with {len(attempts)} containers")
         self._arm_deadline(at)
 
-    def resume_together(self, ended: Mapping[str, int]) -> None:
+    def resume_together(self, ended: Mapping[str, int], reported: int | None = None) -> None:
         """Continue the restart of all containers that an earlier agent began.
 
-        ``ended``: as that agent recorded it. The caller sends RESUMED after this.
+        ``ended``, ``reported``: as that agent recorded them. The caller sends RESUMED after this.
         """
         mains = [c for c in self._active() if c.role == "main" and c.step is not ContainerStep.WAITING]
         if any(c.attempt <= ended.get(c.name, -1) for c in mains):
-            self.together = RestartTogether(stopping=True, ended=ended)
+            self.together = RestartTogether(stopping=True, ended=ended, reported=reported)
         elif mains:
-            self.together = RestartTogether(ended=ended, joined=True, lifted=True)
+            self.together = RestartTogether(ended=ended, joined=True, lifted=True, reported=reported)
 
     def pending(self) -> list[Instruction]:
         """Return the instructions of :meth:`resume`."""
@@ -359,7 +359,7 @@ class PodMachine:
             container.adopted = container.killed = container.post_start_running = False
             container.waiting_reason = container.waiting_message = ""
             container.health.begin()
-        self.together = RestartTogether(ended=self.together.ended)
+        self.together = RestartTogether(ended=self.together.ended, reported=self.together.reported)
         self.step = PodStep.INITIALIZING
 
     def _may_start(self, at: float) -> bool:

@@ -23,14 +23,15 @@ _log = logging.getLogger("windlass.node")
 class InPlaceRestarts:
     """Participation of one pod in the restarts of its JobSet. Call :meth:`run`.
 
-    The pod's annotation is the only record: the agent that comes next reads it again.
+    The attempt is in the pod's record, too: the annotation that the next agent sees first
+    may be an old one.
     """
 
     def __init__(self, worker: PodWorker, barriers: RestartBarriers, client: Client, clock: Clock) -> None:
         self._worker, self._barriers, self._client, self._clock = worker, barriers, client, clock
         self._machine = worker.machine
         self._key = f"{worker.pod['metadata']['namespace']}/{self._machine.job_set}"
-        self._attempt = attempt_of(worker.pod)
+        self._attempt: int | None = None
         self._passed: int | None = None
         """Attempt at which the pod ran last."""
         self._reported: RestartTogether | None = None
@@ -40,6 +41,8 @@ class InPlaceRestarts:
         """Take part until the pod has ended."""
         with self._barriers.changes(self._key) as changed:
             self._worker.on_join = changed.set
+            reported = self._machine.together.reported
+            self._attempt = attempt_of(self._worker.pod) if reported is None else reported
             while not self._machine.is_over:
                 changed.clear()
                 barrier = self._barriers.get(self._key)
@@ -52,9 +55,13 @@ class InPlaceRestarts:
         if together.lifted and self._attempt is not None:
             self._passed, self._reported = self._attempt, together
         elif together.joined and self._reported is not together and not barrier.bypassed:
-            attempt = barrier.next_attempt(self._passed)
-            if not await self._report(attempt):
-                return
+            attempt = together.reported  # of an earlier agent, which waited for the same start
+            if attempt is None:
+                attempt = barrier.next_attempt(self._passed)
+                if not await self._report(attempt):
+                    return
+                together.reported = attempt
+                self._worker.write_record()
             self._attempt, self._reported = attempt, together
             barrier = self._barriers.get(self._key) or barrier
             together = self._machine.together

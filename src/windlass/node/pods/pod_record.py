@@ -26,6 +26,7 @@ def write_pod_record(
         "failure": [machine.failure_reason, machine.failure_message],
         "health": health,
         "restarted": machine.together.ended,
+        "reported": machine.together.reported,
     }
     write_atomic(directory / _RECORD, msgspec.json.encode(record), durable=False)
 

@@ -118,7 +118,7 @@ class PodWorker:
         """Start a pod that is new to this node."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.machine.started_at = self._clock.now()
-        self._write_record()
+        self.write_record()
         for event in self._launcher.notices():
             self._record_event(event)
         self._do(self.machine.begin(self._clock.now()))
@@ -137,17 +137,18 @@ class PodWorker:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
                 attempts[name] = (lost[name], None)
-        address, health, restarted = self._read_record()
+        record = self._read_record()
+        address = record.get("address") or ""
         self._launcher.address = address
         self.machine.resume(now, attempts, address)
-        self.machine.resume_together(restarted)
-        self._probes_and_hooks.recall(health)
+        self.machine.resume_together(record.get("restarted") or {}, record.get("reported"))
+        self._probes_and_hooks.recall(record.get("health"))
         if address:
             if not self._launcher.host_network:
                 self._launcher.resources.adopt_address(address)
             self._publish_names()
         else:
-            self._write_record()
+            self.write_record()
         self._do(self.machine.pending())
         for name, (number, _) in attempts.items():
             directory = self._paths.attempt(self.uid, name, number)
@@ -180,11 +181,11 @@ class PodWorker:
         restarted = self.machine.together.ended
         instructions = self.machine.handle(event)
         if restarted != self.machine.together.ended:
-            self._write_record()  # before the processes end: the next agent must know why
+            self.write_record()  # before the processes end: the next agent must know why
         self._do(instructions)
         self.publisher.changed()
         if self._probes_and_hooks.update():
-            self._write_record()
+            self.write_record()
         self._update_readiness()
         if self.machine.is_over:
             self.ended.set()
@@ -198,7 +199,7 @@ class PodWorker:
         """
         self.pod = self._launcher.pod = pod
         if instructions := self.machine.add_ephemeral(pod, self._clock.now()):
-            self._write_record()
+            self.write_record()
             for event in self._launcher.ephemeral_notices(instructions):
                 self._record_event(event)
             self._do(instructions)
@@ -287,19 +288,17 @@ class PodWorker:
 
     # -- record --------------------------------------------------------------------------------
 
-    def _write_record(self) -> None:
+    def write_record(self) -> None:
+        """Write what the next agent must know."""
         write_pod_record(self.directory, self.pod, self.machine, self._probes_and_hooks.record())
 
-    def _read_record(self) -> tuple[str, dict[str, list[Any]] | None, Mapping[str, int]]:
-        """Restore the machine from the record.
-
-        Return the pod's address, the probe results, and the attempts that a restart of all containers ended.
-        """
+    def _read_record(self) -> dict[str, Any]:
+        """Restore the machine from the record, and return the record."""
         record = read_pod_record(self.directory) or {}
         self.machine.started_at = record.get("started_at") or self._clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
-        return record.get("address") or "", record.get("health"), record.get("restarted") or {}
+        return record
 
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
@@ -342,7 +341,7 @@ class PodWorker:
             self.send(PodEvent(PodEventKind.NOT_PREPARED, now(), reason="FailedMount", message=str(error)))
         else:
             self.machine.address = address
-            self._write_record()
+            self.write_record()
             self.send(PodEvent(PodEventKind.PREPARED, now(), address=address))
 
     async def _prepare_pod(self) -> str:
@@ -481,7 +480,7 @@ class PodWorker:
         self._names.hosts_files.pop(self.uid, None)
         self._names.retire(self.uid)
         if self.machine.failure_reason and self.directory.is_dir():
-            self._write_record()
+            self.write_record()
         for name in ("volumes", "work", "shm"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
         self.send(PodEvent(PodEventKind.TORN_DOWN, self._clock.now()))
