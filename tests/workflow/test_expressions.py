@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.workflow import depends, expressions
-from windlass.workflow.errors import EvaluationError, UnknownReference
-from windlass.workflow.scope import Scope, condition
+from windlass.workflow.language import depends, expressions
+from windlass.workflow.language.errors import EvaluationError, UnknownReference
+from windlass.workflow.language.scope import Scope, condition
 
 VALUES = Scope(
     {

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.checks.parallel import PodGroupSize, groups_of
+from windlass.workflow.checks.validation import check_spec
 from windlass.workflow.jobs import job_resource
-from windlass.workflow.parallel import PodGroupSize, groups_of
-from windlass.workflow.selectors import holds
-from windlass.workflow.validation import check_spec
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.selectors import holds
 
 Json = dict[str, Any]
 

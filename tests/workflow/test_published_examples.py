@@ -14,8 +14,8 @@ import workflow_examples
 import yaml
 from workflow_player import Outcome, Player, Surroundings, fails
 
+from windlass.workflow.checks.validation import check_spec
 from windlass.workflow.run import Start
-from windlass.workflow.validation import check_spec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/operations/workflow-examples.md"
 MAPPED = {"python": sys.executable, "cowsay": "echo", "bash": "sh"}

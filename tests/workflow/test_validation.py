@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from windlass.workflow.advice import advice
-from windlass.workflow.validation import check_spec, find_cycle
+from windlass.workflow.checks.advice import advice
+from windlass.workflow.checks.validation import check_spec, find_cycle
 
 LEAF = {"name": "leaf", "container": {"image": "x"}}
 NEEDS = {"name": "needs", "inputs": {"parameters": [{"name": "p"}]}, "container": {"image": "x"}}

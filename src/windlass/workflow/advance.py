@@ -8,9 +8,9 @@ from typing import Any
 
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import gates, words
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.execution import execute, failures
 from windlass.workflow.hooks import run_hooks
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.locks import locks_of
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.outputs import export_globals

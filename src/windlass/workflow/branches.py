@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.expansion import Expanded, expand, item_scope, resolve, skipped_item
 from windlass.workflow.hooks import Execute, hooks_of, run_hooks
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.scope import Scope
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.run import NodeOptions, Run
-from windlass.workflow.scope import Scope
 
 Json = dict[str, Any]
 

@@ -14,9 +14,9 @@ from windlass.workflow.branches import (
     group_phase,
     skip,
 )
-from windlass.workflow.depends import Depends, of_names, parse
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.hooks import Execute, run_hooks
+from windlass.workflow.language.depends import Depends, of_names, parse
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.outputs import add_group, add_node, of_template
 from windlass.workflow.run import NodeOptions, Run

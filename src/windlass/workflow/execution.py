@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.workflow import dag, gates, leaves, steps, words
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import to_json
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import to_json
 from windlass.workflow.node import NodeStatus, pod_name
 from windlass.workflow.retries import FinishedAttempt, decide, seconds_of
 from windlass.workflow.run import NodeOptions, Run

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.workflow import loops
+from windlass.workflow.language.scope import Scope, condition, only_reference, references
 from windlass.workflow.outputs import resolve_artifact
-from windlass.workflow.scope import Scope, condition, only_reference, references
 from windlass.workflow.templates import ConfigLookup, parameter_value
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.locks import locks_of
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.retries import seconds_of

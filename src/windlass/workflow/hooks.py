@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.expansion import resolve_arguments
-from windlass.workflow.expressions import boolean
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.expressions import boolean
+from windlass.workflow.language.scope import Scope
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.outputs import add_node
 from windlass.workflow.run import NodeOptions, Run
-from windlass.workflow.scope import Scope
 
 Json = dict[str, Any]
 Execute = Callable[[Run, str, Mapping[str, Any], str, Mapping[str, Any], NodeOptions], NodeStatus | None]

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.retries import seconds_of
 from windlass.workflow.run import NodeOptions, Run, Start

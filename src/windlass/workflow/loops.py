@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import text_of
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import text_of
 
 FIELDS = ("withItems", "withParam", "withSequence")
 MAX_ITEMS = 100_000

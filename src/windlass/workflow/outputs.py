@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError, UnknownReference
-from windlass.workflow.functions import text_of, to_json
+from windlass.workflow.language.errors import EvaluationError, UnknownReference
+from windlass.workflow.language.functions import text_of, to_json
+from windlass.workflow.language.scope import Scope, only_reference
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.run import Run
-from windlass.workflow.scope import Scope, only_reference
 
 Json = dict[str, Any]
 

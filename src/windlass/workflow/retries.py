@@ -8,9 +8,9 @@ from typing import Any
 
 from windlass.kits import durations
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.expressions import boolean
-from windlass.workflow.scope import Scope
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.expressions import boolean
+from windlass.workflow.language.scope import Scope
 
 POLICIES = ("Always", "OnFailure", "OnError", "OnTransientError")
 TRANSIENT = (

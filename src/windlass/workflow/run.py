@@ -10,10 +10,10 @@ from typing import Any
 
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import words
+from windlass.workflow.language.scope import Scope
 from windlass.workflow.locks import LockTable
 from windlass.workflow.node import NodeStatus, fnv32a, node_id
 from windlass.workflow.results import result_users, task_of
-from windlass.workflow.scope import Scope
 from windlass.workflow.templates import TemplateLibrary
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.templates import describe_scope
 
 Json = dict[str, Any]

@@ -6,12 +6,12 @@ from typing import Any
 
 from windlass.workflow import words
 from windlass.workflow.branches import TaskBranch, advance_items, continues_on, expansion_of, skip
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.hooks import Execute
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.scope import Scope
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.outputs import add_group, add_node, of_template
 from windlass.workflow.run import NodeOptions, Run
-from windlass.workflow.scope import Scope
 from windlass.workflow.templates import ProcessedTemplate
 
 Json = dict[str, Any]

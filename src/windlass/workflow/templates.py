@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import text_of
-from windlass.workflow.scope import Scope, only_reference
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import text_of
+from windlass.workflow.language.scope import Scope, only_reference
 
 Json = dict[str, Any]
 LOCAL = "local/"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import text_of, to_json
-from windlass.workflow.scope import Scope
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import text_of, to_json
+from windlass.workflow.language.scope import Scope
 from windlass.workflow.templates import ConfigLookup, parameter_value
 
 Json = dict[str, Any]

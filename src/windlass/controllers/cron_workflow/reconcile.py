@@ -25,9 +25,9 @@ from windlass.controllers.effects import (
 from windlass.kits.cron import last_due, parse_cron
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import words
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.expressions import boolean
-from windlass.workflow.scope import Scope
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.expressions import boolean
+from windlass.workflow.language.scope import Scope
 
 Json = dict[str, Any]
 LATE_SECONDS = 60.0

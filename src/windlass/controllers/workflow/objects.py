@@ -16,14 +16,15 @@ from windlass.controllers.effects import (
     controller_reference,
 )
 from windlass.controllers.workflow import labels
-from windlass.workflow import jsonpath, words
+from windlass.workflow import words
 from windlass.workflow.advance import LeafReport
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import text_of
 from windlass.workflow.jobs import job_resource
+from windlass.workflow.language import jsonpath
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import text_of
+from windlass.workflow.language.selectors import holds
 from windlass.workflow.node import NodeStatus
 from windlass.workflow.run import Start
-from windlass.workflow.selectors import holds
 
 Json = dict[str, Any]
 KindLookup = Callable[[str, str], Resource | None]

@@ -10,7 +10,7 @@ from typing import Any
 from windlass.api.resources import Resource
 from windlass.controllers.effects import controller_reference
 from windlass.controllers.workflow import capture, labels
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.node import pod_name
 from windlass.workflow.run import Start
 

@@ -36,11 +36,11 @@ from windlass.controllers.workflow.storage import store_nodes
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import commands, words
 from windlass.workflow.advance import ENDED, Advance, LeafReport, advance
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.checks.validation import check_spec
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.node import NodeStatus, encode_nodes, pod_name
 from windlass.workflow.run import CacheWrite, Start, Surroundings
 from windlass.workflow.specification import executed_spec
-from windlass.workflow.validation import check_spec
 
 Json = dict[str, Any]
 LOCK_SECONDS = 1.0

@@ -15,8 +15,8 @@ from windlass.api.resources import (
 )
 from windlass.kits.cron import parse_cron, time_zone
 from windlass.server.admission.plugin import Review
-from windlass.workflow.advice import advice
-from windlass.workflow.validation import check_spec
+from windlass.workflow.checks.advice import advice
+from windlass.workflow.checks.validation import check_spec
 
 _TEMPLATES = (WORKFLOW_TEMPLATES, CLUSTER_WORKFLOW_TEMPLATES)
 _KINDS = (WORKFLOWS, AIGC_WORKFLOWS, CRON_WORKFLOWS, *_TEMPLATES)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError, UnknownReference
-from windlass.workflow.lexer import Token, tokens
+from windlass.workflow.language.errors import EvaluationError, UnknownReference
+from windlass.workflow.language.lexer import Token, tokens
 
 Value = Any
 """JSON value: ``None``, bool, int, float, str, list or dict."""

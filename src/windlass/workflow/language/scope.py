@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError, UnknownReference
-from windlass.workflow.expressions import Environment, Value, evaluate, parse
-from windlass.workflow.functions import FUNCTIONS, text_of
+from windlass.workflow.language.errors import EvaluationError, UnknownReference
+from windlass.workflow.language.expressions import Environment, Value, evaluate, parse
+from windlass.workflow.language.functions import FUNCTIONS, text_of
 
 _TAG = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _ONE_TAG = re.compile(r"\{\{\s*([^{}=][^{}]*?)\s*\}\}")

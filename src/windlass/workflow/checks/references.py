@@ -8,7 +8,7 @@ from typing import Any
 from windlass.workflow import loops
 from windlass.workflow.dag import dependencies, order
 from windlass.workflow.hooks import hooks_of
-from windlass.workflow.scope import references
+from windlass.workflow.language.scope import references
 
 Json = Mapping[str, Any]
 Found = tuple[str, Any, str]

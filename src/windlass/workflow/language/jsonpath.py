@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 
 _STEP = re.compile(
     r"\.\.(?P<deep>[A-Za-z_][\w-]*|\*)"

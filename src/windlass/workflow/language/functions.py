@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.workflow import jsonpath
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language import jsonpath
+from windlass.workflow.language.errors import EvaluationError
 
 Value = Any
 _MAX_TEXT = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from windlass.workflow.errors import EvaluationError
+from windlass.workflow.language.errors import EvaluationError
 
 RESULTS = ("Succeeded", "Failed", "Errored", "Skipped", "Omitted", "Daemoned", "AnySucceeded", "AllFailed")
 _TOKEN = re.compile(r"\s*(?:(\|\||&&|!|\(|\))|([A-Za-z0-9_][A-Za-z0-9_-]*)(?:\.([A-Za-z]+))?)")

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.workflow import jsonpath
-from windlass.workflow.errors import EvaluationError
-from windlass.workflow.functions import text_of
+from windlass.workflow.language import jsonpath
+from windlass.workflow.language.errors import EvaluationError
+from windlass.workflow.language.functions import text_of
 
 _REQUIREMENT = re.compile(
     r"\s*(?P<path>!?[^\s=!<>,()]+)\s*(?:(?P<operator>==|=|!=|>|<)\s*(?P<value>[^,]*)"

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.workflow import expressions, loops
+from windlass.workflow import loops
+from windlass.workflow.checks.parallel import problems_of
+from windlass.workflow.checks.references import check_references
 from windlass.workflow.dag import dependencies
-from windlass.workflow.depends import Depends, of_names
-from windlass.workflow.errors import EvaluationError
 from windlass.workflow.hooks import hooks_of
 from windlass.workflow.jobs import job_resource
-from windlass.workflow.parallel import problems_of
-from windlass.workflow.references import check_references
+from windlass.workflow.language import expressions
+from windlass.workflow.language.depends import Depends, of_names
+from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.retries import POLICIES, seconds_of
 from windlass.workflow.templates import KINDS, NOT_RUN
 

@@ -1,0 +1,1 @@
+"""Checks of workflows before anything begins. Pure."""

@@ -1,0 +1,1 @@
+"""Language of workflows: expressions, references and conditions. Pure."""
