@@ -168,18 +168,18 @@ def _runs(box: Box, pod: str) -> bool:
 
 
 def test_suspended_job_goes_on_and_a_second_run_costs_nothing(box: Box, tmp_path: Path):
-    rows = [{"id": f"r{n}", "seconds": 0.03} for n in range(60)]
+    rows = [{"id": f"r{n}", "seconds": 0.03} for n in range(400)]
     job = manifest("halted", rows, tmp_path, resources={"limits": {"nvidia.com/gpu": 1}})
-    job["spec"]["batching"] = {"mode": "Fixed", "size": 5}
+    job["spec"]["batching"] = {"mode": "Fixed", "size": 20}
     apply(box, job)
     box.wait_for("rows are done", lambda: (status(box, "halted").get("items") or {}).get("done", 0) >= 5)
     box.windlass("suspend", "halted")
     done = wait_for_phase(box, "halted", "Suspended")["items"]["done"]
     box.wait_for("no pods are left", lambda: not _pods(box, "halted"))
-    assert 0 < done < 60
+    assert 0 < done < 400
     box.windlass("resume", "halted")
     found = wait_for_phase(box, "halted", "Succeeded", "Failed")
-    assert (found["phase"], found["items"]["done"]) == ("Succeeded", 60)
+    assert (found["phase"], found["items"]["done"]) == ("Succeeded", 400)
     assert found["gpuSeconds"] > 0
     assert "s allocated" in box.windlass("show", "halted").stdout
     for row in rows:
@@ -188,7 +188,7 @@ def test_suspended_job_goes_on_and_a_second_run_costs_nothing(box: Box, tmp_path
     again["spec"]["outputs"] = job["spec"]["outputs"]
     apply(box, again)
     found = wait_for_phase(box, "again", "Succeeded", "Failed")
-    assert (found["phase"], found["items"]["done"], found["items"]["failed"]) == ("Succeeded", 60, 0)
+    assert (found["phase"], found["items"]["done"], found["items"]["failed"]) == ("Succeeded", 400, 0)
 
 
 def _pods(box: Box, job: str) -> list[str]:

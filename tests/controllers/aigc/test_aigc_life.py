@@ -86,6 +86,7 @@ def test_phases_follow_the_pods_and_figures_the_driver():
     assert world.phase == "Succeeded"
     assert world.status["items"] == {"total": 10, "done": 10, "failed": 0, "deadLetter": 0}
     assert (world.status["gpuSeconds"], world.status["gpuIdleSeconds"]) == (20, 13.5)
+    assert world.status["gpuSecondsEager"] == 20 + world.status["rowsReadSeconds"]
     assert world.pods() == [DRIVER]  # workers that still ran are deleted
     conditions = {one["type"]: one["status"] for one in world.status["conditions"]}
     assert (conditions["Completed"], conditions["Failed"]) == ("True", "False")

@@ -131,6 +131,8 @@ def render(
     if job.retry:
         status["retried"] = job.retry
     _take_batch(status, seen.batch, active)
+    if job.binds_late and after.started and rows_are_read(seen.batch) and "rowsReadSeconds" not in status:
+        status["rowsReadSeconds"] = round(seen.now - after.started, 3)
     _take_gpu_time(job, status, old, held, seen)
     if before.phase not in FINAL:  # the words for the end are written once
         _put(status, "message", _message(after, status) or None)
@@ -219,6 +221,9 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
         status["gpuBusySeconds"] = round(float(seen.batch["busySeconds"]) * job.gpus, 3)
     used = float(status.get("gpuBusySeconds") or 0)
     status["gpuIdleSeconds"] = round(max(0.0, status["gpuSeconds"] - used), 3)
+    if "rowsReadSeconds" in status:  # binding at once holds the GPUs of the least workers meanwhile
+        waited = status["rowsReadSeconds"] * job.gpus * job.minimum
+        status["gpuSecondsEager"] = round(status["gpuSeconds"] + waited, 3)
 
 
 # Conditions.
