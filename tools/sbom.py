@@ -30,6 +30,7 @@ LOCK = ROOT / "requirements.lock"
 SBOM = ROOT / "sbom.cdx.json"
 LICENCES = {
     "cloudpickle": "BSD-3-Clause",
+    "python-multipart": "Apache-2.0",
     "google-re2": "BSD-3-Clause",
     "nvidia-ml-py": "BSD-3-Clause",
     "protobuf": "BSD-3-Clause",

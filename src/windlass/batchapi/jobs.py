@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from windlass.api.annotations import OPENAI_BATCH
 from windlass.batchapi.objects import (
     CANCELLED,
     CANCELLING,
@@ -21,8 +22,6 @@ from windlass.batchapi.objects import (
 )
 
 API_VERSION, KIND = "kurator.dev/v1alpha1", "AIGCJob"
-BATCH_LABEL = "windlass.dev/openai-batch"
-"""Label of an AIGCJob that runs a batch: the id of the batch."""
 
 
 def job_of(
@@ -44,7 +43,7 @@ def job_of(
         "metadata": {
             "name": job_name(batch),
             "namespace": namespace,
-            "labels": {BATCH_LABEL: batch.id},
+            "labels": {OPENAI_BATCH: batch.id},
         },
         "spec": {
             "priorityClass": "low",
