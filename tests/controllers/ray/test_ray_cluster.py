@@ -78,6 +78,17 @@ def test_pods_start_ray_and_find_the_head():
     assert {port["name"] for port in service["spec"]["ports"]} >= {"gcs-server", "dashboard", "client"}
 
 
+def test_a_port_that_the_head_gives_another_name_is_in_its_service_once():
+    manifest = ray_cluster(1)
+    ports = [{"name": "gcs", "containerPort": 6379}, {"name": "web", "containerPort": 8265}]
+    manifest["spec"]["headGroupSpec"]["template"] = group_template(ports=ports)
+    manifest["spec"]["headGroupSpec"]["headService"] = {"spec": {"ports": [{"name": "m", "port": 8080}]}}
+    (service,) = settled(manifest).api.objects(SERVICES)
+    found = {port["port"]: port["name"] for port in service["spec"]["ports"]}
+    assert len(found) == len(service["spec"]["ports"])
+    assert found == {6379: "gcs", 8265: "web", 8080: "m"}
+
+
 def test_a_command_of_the_user_runs_first_and_one_that_starts_ray_is_left_alone():
     manifest = ray_cluster(1)
     manifest["spec"]["headGroupSpec"]["template"] = group_template(command=["echo"], args=["hi"])

@@ -228,10 +228,15 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
         if port.get("name") and port.get("containerPort")
     }
     ports = {**(declared or fields.HEAD_PORTS)}
-    ports.setdefault("metrics", fields.METRICS_PORT)
-    ports.setdefault("dashboard", fields.DASHBOARD_PORT)
-    ports.setdefault("gcs-server", int(cluster.head_port))
     own = cluster.head_service.get("spec") or {}
+    for name, number in (
+        ("metrics", fields.METRICS_PORT),
+        ("dashboard", fields.DASHBOARD_PORT),
+        ("gcs-server", int(cluster.head_port)),
+    ):
+        if number not in ports.values():  # else it is there under another name
+            ports.setdefault(name, number)
+    taken = {port.get("port") for port in own.get("ports") or ()}
     given = cluster.head_service.get("metadata") or {}
     labels = {
         **(given.get("labels") or {}),
@@ -245,6 +250,7 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
     generated = [
         {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
         for name, number in sorted(ports.items())
+        if number not in taken
     ]
     spec: dict[str, Any] = {
         **own,
