@@ -90,9 +90,10 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
     retained = retained_logs.find(invocation, job, options)
     if not started and not retained:
         note_creation_errors(invocation, [job])
-        invocation.note(
-            f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason is known'}"
-        )
+        state = ", ".join(filter(None, (job.state, brief(job))))
+        gone = job.finished and not job.pods
+        words = "has no output any more: its pods were deleted" if gone else "has written nothing yet"
+        invocation.note(f"{job.name} {words}: {state}")
         return errors.OK
     streams: dict[str, Callable[[], Iterator[bytes]]] = retained_logs.streams(invocation, retained, options)
     for pod in started:

@@ -1,8 +1,7 @@
 """Logs of pods that no longer exist (in single-node mode).
 
-The end of a Volcano Job deletes its unfinished pods, as in Volcano. Their logs stay in
-the state directory for some time, for users that cancelled a job. On a cluster there
-are none.
+The end of a job deletes its unfinished pods, or all of them, as its kind has it. Their
+logs stay in the state directory for some time. On a cluster there are none.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.jobs.logs.log_lines import LogView
 
+_REST = r"(?:-\d+)*(?:-[a-z0-9]{5})?"
+"""End of a pod's name after its first index: indices of kinds that have several, and a random part."""
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
@@ -51,25 +52,35 @@ class _ReadOptions:
 def find(invocation: Invocation, job: Job, options: LogView) -> list[RetainedLog]:
     """Return the retained logs of ``job``: for each rank the latest since its creation."""
     directory = invocation.target.state.node / "logs"
-    if invocation.target.remote or job.kind != "Job" or not directory.is_dir():
+    if invocation.target.remote or not directory.is_dir():
         return []
     present = {pod["metadata"]["uid"] for pod in job.pods}
     latest: dict[tuple[str, str], tuple[float, RetainedLog]] = {}
-    for task in job.obj["spec"].get("tasks") or ():
-        prefix = re.escape(f"{job.name}-{task['name']}")
-        pattern = re.compile(rf"{re.escape(job.namespace)}_({prefix}-(\d+))_({_UID})")
+    for task in _roles(job):
+        prefix = re.escape(f"{job.name}-{task}".lower())
+        pattern = re.compile(rf"{re.escape(job.namespace)}_({prefix}-(\d+){_REST})_({_UID})")
         for entry in directory.iterdir():
             match = pattern.fullmatch(entry.name)
             created_at = _created_at(entry) if match is not None and match[3] not in present else 0.0
             if match is None or created_at < job.created:
                 continue
             metadata = {"namespace": job.namespace, "name": match[1], "uid": match[3]}
+            index = "-".join(
+                filter(str.isdecimal, match[1].removeprefix(f"{job.name}-{task}-".lower()).split("-"))
+            )
             for container in sorted(entry.iterdir()):
-                log = RetainedLog(metadata, container.name, task["name"], match[2])
+                log = RetainedLog(metadata, container.name, task, index)
                 key = (log.rank, log.container)
                 if _is_selected(log, options) and created_at >= latest.get(key, (0.0, log))[0]:
                     latest[key] = (created_at, log)
     return [log for _, log in latest.values()]
+
+
+def _roles(job: Job) -> list[str]:
+    """Return the parts of the names of pods between the job's name and the index of a pod."""
+    if job.kind == "Job" and job.definition is None:
+        return [task["name"] for task in job.obj["spec"].get("tasks") or ()]
+    return [role.name for role in job.definition.roles(job.obj)] if job.definition is not None else []
 
 
 def _created_at(directory: Path) -> float:
