@@ -29,7 +29,20 @@ CONTEXT = {"allow_interspersed_args": False}
 _BLOCK = 65_536
 
 
-@click.command("exec", context_settings=CONTEXT)
+class _ExecCommand(click.Command):
+    """Command whose options may also follow the job, as in ``exec JOB --rank 1 -- COMMAND``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = ctx.params.get("words") or ()
+        if words and words[0].startswith("-") and words[0] != "--" and "--" in words:
+            ctx.allow_interspersed_args = True
+            rest = super().parse_args(ctx, given)
+        return rest
+
+
+@click.command("exec", cls=_ExecCommand, context_settings=CONTEXT)
 @click.option(
     "--rank", metavar="N", help="This rank (an index, TASK-INDEX, or a pod's name); default the first."
 )
