@@ -30,7 +30,7 @@ _BLOCK = 65_536
 
 
 class _ExecCommand(click.Command):
-    """Command whose options may also follow the job, as in ``exec JOB --rank 1 -- COMMAND``."""
+    """Command with options that may also follow the job, as in ``exec JOB --rank 1 -- COMMAND``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
