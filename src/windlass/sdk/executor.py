@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import inspect
 import itertools
 import re
 import threading
@@ -175,6 +176,23 @@ class _Chunk:
         return getattr(self.function, "__name__", "map")
 
 
+def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise :class:`TypeError` for a call that the function cannot take, before a job is created for it."""
+    if not callable(function):
+        raise TypeError(f"{function!r} is not a function; windlass run and windlass submit take a command")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C have none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(
+            f"{name}{signature}: {error}; options of a job: {', '.join(sorted(_NAMES))}"
+        ) from None
+
+
 @dataclass(slots=True)
 class _Submission(Generic[T]):
     """One call that becomes a job."""
@@ -187,6 +205,7 @@ class _Submission(Generic[T]):
     _session: Session = field(init=False)
 
     def __post_init__(self) -> None:
+        _check_call(self.function, self.args, self.kwargs)
         self._session = session_of(self.options.get("target", Target()))
         self.future = Future(self._session)
 
