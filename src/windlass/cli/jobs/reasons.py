@@ -209,7 +209,8 @@ def _end_text(job: Job) -> str:
         return f"{rank}{exit_text(code, cause_of(pod, code))}{f': {why}' if why else ''}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
-    return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
+    told = state.get("message") or state.get("reason") or (condition(job.obj, "Failed") or {}).get("message")
+    return _BY_COMMAND.sub("", str(told or ""))
 
 
 _BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")

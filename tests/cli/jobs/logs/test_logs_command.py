@@ -9,7 +9,7 @@ import pytest
 from fakecluster import FakeClient, FakeCluster
 
 from windlass.api.errors import not_found
-from windlass.api.resources import PODS
+from windlass.api.resources import PODS, TRAIN_JOBS
 
 
 @pytest.fixture
@@ -132,3 +132,13 @@ def test_remedy_for_a_wrong_pattern_is_accepted(windlass, logged, text):
     (remedy,) = [line.removeprefix("try: ") for line in refused.err.splitlines() if line.startswith("try:")]
     assert windlass(*shlex.split(remedy)[1:]).code == 0
     assert shlex.split(remedy)[1:3] == ["logs", "train"]
+
+
+def test_a_failed_job_without_pods_tells_why_it_failed(windlass, cluster):
+    why = "jobset failed due to one or more job failures"
+    failed = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": why}
+    cluster.add(TRAIN_JOBS, {"metadata": {"name": "multi"}, "spec": {}, "status": {"conditions": [failed]}})
+    done = windlass("logs", "multi")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"the pods of multi and their logs are deleted: Failed, {why}\n"
+    assert f"multi default Failed - 60m {why}" in " ".join(windlass("ps", "-a").out.split())

@@ -90,10 +90,11 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
     retained = retained_logs.find(invocation, job, options)
     if not started and not retained:
         note_creation_errors(invocation, [job])
-        state = ", ".join(filter(None, (job.state, brief(job))))
-        gone = job.finished and not job.pods
-        words = "has no output any more: its pods were deleted" if gone else "has written nothing yet"
-        invocation.note(f"{job.name} {words}: {state}")
+        state = f"{job.state}, {brief(job) or 'no reason is known'}"
+        if job.finished and not job.pods:
+            invocation.note(f"the pods of {job.name} and their logs are deleted: {state}")
+        else:
+            invocation.note(f"{job.name} has written nothing yet: {state}")
         return errors.OK
     streams: dict[str, Callable[[], Iterator[bytes]]] = retained_logs.streams(invocation, retained, options)
     for pod in started:
