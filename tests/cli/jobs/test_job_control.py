@@ -13,12 +13,15 @@ from windlass.api.kubeflow_fields import FIELDS
 from windlass.api.resources import (
     BATCH_JOBS,
     COMMANDS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     JAX_JOBS,
+    LEADER_WORKER_SETS,
     PODS,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
     RAY_SERVICES,
+    REPLICA_SETS,
     STATEFUL_SETS,
     VOLCANO_JOBS,
     Resource,
@@ -197,3 +200,18 @@ def test_workload_without_end_changes_its_size_only(windlass, cluster):
             done = windlass(verb, name)
             assert done.code != 0
             assert f"try: {remedy}" in done.err
+
+
+def test_remedies_of_other_workloads_are_commands_that_exist(windlass, cluster):
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE}
+    groups = {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "workerTemplate": TEMPLATE}}
+    cluster.add(REPLICA_SETS, {"metadata": {"name": "rs"}, "spec": spec})
+    cluster.add(DAEMON_SETS, {"metadata": {"name": "ds"}, "spec": spec})
+    cluster.add(LEADER_WORKER_SETS, {"metadata": {"name": "lws"}, "spec": groups})
+    for name, verb, remedy in (
+        ("rs", "requeue", "windlass scale rs 1"),
+        ("ds", "requeue", "kubectl rollout restart daemonset ds"),
+        ("ds", "suspend", "windlass delete daemonset ds"),
+        ("lws", "requeue", "kubectl delete pods -l leaderworkerset.sigs.k8s.io/name=lws"),
+    ):
+        assert f"try: {remedy}" in windlass(verb, name).err

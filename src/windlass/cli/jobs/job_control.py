@@ -6,11 +6,13 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.api import leaderworkerset_fields
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.kubeflow_fields import FIELDS, WORKER
 from windlass.api.resources import (
     AIGC_JOBS,
     BATCH_JOBS,
+    DAEMON_SETS,
     DEPLOYMENTS,
     JOB_SETS,
     LEADER_WORKER_SETS,
@@ -215,6 +217,14 @@ def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
         if verb != "scale":
             raise _refusal(job, verb, _SERVES, _remedy(invocation, job, _instead(job, verb)))
         return
+    if job.resource is DAEMON_SETS:
+        why = "it has a pod on each node, and no size of its own"
+        instead = (
+            f"kubectl rollout restart daemonset {job.name}"
+            if verb == "requeue"
+            else f"windlass delete daemonset {job.name}"
+        )
+        raise _refusal(job, verb, why, _remedy(invocation, job, instead))
     if job.definition is None or not (job.resource is VOLCANO_JOBS or job.resource in SUSPEND_FIELDS):
         raise _refusal(
             job,
@@ -233,7 +243,9 @@ def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
 
 def _instead(job: Job, verb: str) -> str:
     """Return the command for a workload without an end that comes nearest to a verb of jobs."""
-    if verb == "requeue":
+    if verb == "requeue" and job.resource is LEADER_WORKER_SETS:
+        return f"kubectl delete pods -l {leaderworkerset_fields.NAME}={job.name}"
+    if verb == "requeue" and job.resource is not REPLICA_SETS:
         return f"kubectl rollout restart {job.resource.singular} {job.name}"
     return f"windlass scale {job.name} {0 if verb == 'suspend' else 1}"
 
