@@ -533,11 +533,19 @@ OF_JOB_KINDS = frozenset(
         "sparkoperator.k8s.io",
         "apiextensions.k8s.io",
         "scheduling.x-k8s.io",
+        "kurator.dev",
+        "grove.io",
+        "scheduler.grove.io",
+        "serving.knative.dev",
+        "rbac.authorization.k8s.io",
+        "authentication.k8s.io",
     }
 )
-"""API groups of job kinds, which ``test_job_kinds_on_a_cluster.py`` and ``test_owner_gangs_on_a_cluster.py`` use."""
+"""API groups of job kinds and of what their pods may do, which ``test_job_kinds_on_a_cluster.py``,
+``test_every_job_kind_on_a_cluster.py`` and ``test_owner_gangs_on_a_cluster.py`` use."""
 OF_JOB_OBJECTS = frozenset(
     {"secrets", "deployments", "replicasets", "statefulsets", "cronjobs", "cronjobs/status"}
+    | {"serviceaccounts", "controllerrevisions", "pods/exec", "pods/log", "pods/resize"}
 )
 """Kinds that jobs create or that own their pods."""
 
@@ -553,6 +561,7 @@ def of_job_kinds(right: audited_rights.Right) -> bool:
         "delete",
     )
     others = resource in OF_JOB_OBJECTS or resource == "cronjobs/finalizers"
+    others |= (resource, verb) in {("configmaps", "update"), ("services", "patch")}
     return group in OF_JOB_KINDS or others or jobs_of_volcano
 
 
