@@ -125,3 +125,15 @@ def test_prompts_name_a_missing_column() -> None:
     for template in ("{", "a}", "{}"):
         with pytest.raises(PromptError):
             Prompt(template)
+
+
+def test_reading_rows_leaves_the_limit_of_other_tables_alone() -> None:
+    import csv
+    import io
+
+    from windlass.items.rows import read_csv
+
+    before = csv.field_size_limit()
+    rows = list(read_csv(io.BytesIO(b"id,text\n1," + b"x" * 200_000 + b"\n")))
+    assert len(rows[0].values["text"]) == 200_000
+    assert csv.field_size_limit() == before

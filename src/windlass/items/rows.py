@@ -20,7 +20,6 @@ MAX_TEXT_BYTES = 2**20
 """Maximum size in bytes of a file to make its text part of the row (format ``dir``)."""
 _TEXTS = frozenset((".txt", ".md", ".json", ".csv", ".html", ".srt", ".vtt", ".xml", ".yaml", ".py"))
 """Suffixes of files that hold text, which becomes part of the row."""
-csv.field_size_limit(MAX_ROW_BYTES)
 
 
 @dataclass(slots=True)
@@ -79,10 +78,21 @@ def read_csv(stream: BinaryIO) -> Iterator[Row]:
         text.detach()  # the caller closes the stream
 
 
+def _next(reader: Iterator[list[str]]) -> list[str]:
+    """Return the next row with cells up to :data:`MAX_ROW_BYTES`. The limit is one of the whole process."""
+    before = csv.field_size_limit(MAX_ROW_BYTES)
+    try:
+        return next(reader)
+    finally:
+        csv.field_size_limit(before)
+
+
 def _csv_rows(text: io.TextIOWrapper) -> Iterator[Row]:
     reader = csv.reader(text)
     try:
-        columns = next(reader, None)
+        columns = _next(reader)
+    except StopIteration:
+        return
     except csv.Error as error:
         raise InputError(f"line 1 is not valid CSV: {error}") from None
     if not columns:
@@ -94,7 +104,7 @@ def _csv_rows(text: io.TextIOWrapper) -> Iterator[Row]:
     while True:
         number += 1
         try:
-            cells = next(reader)
+            cells = _next(reader)
         except StopIteration:
             return
         except csv.Error as error:
