@@ -130,3 +130,12 @@ def test_a_header_that_is_said_always_has_no_line_break() -> None:
     assert b"\r\nimpersonate-user: a\r\n" in http11.fixed_headers("h", (("impersonate-user", "a"),))
     with pytest.raises(ValueError, match="line break"):
         http11.fixed_headers("h", (("impersonate-user", "a\r\nx: y"),))
+
+
+def test_an_interrupt_during_a_response_stays_an_interrupt() -> None:
+    def interrupted(data: bytes) -> None:
+        raise KeyboardInterrupt
+
+    parser = http11.ResponseParser(lambda status, headers: None, interrupted, lambda: None)
+    with pytest.raises(KeyboardInterrupt):
+        parser.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbegun")

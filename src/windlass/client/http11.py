@@ -88,10 +88,15 @@ class ResponseParser:
         self.keep_alive = False
 
     def feed(self, data: bytes) -> None:
-        """Parse received bytes. Raises :class:`ProtocolError`."""
+        """Parse received bytes. Raises :class:`ProtocolError`.
+
+        Ctrl-C during a callback stays a ``KeyboardInterrupt``, which the parser wraps.
+        """
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
             raise ProtocolError(f"{type(error).__name__}: {error}; received {data[:60]!r}") from error
 
     def end_of_stream(self) -> bool:

@@ -120,7 +120,8 @@ class Script:
 
     @property
     def cards(self) -> list[dict[str, Any]]:
-        return json.loads(self.path.read_text())["cards"]
+        with self.open() as state:  # the agent may be writing
+            return state["cards"]
 
     def xid(self, index: int, code: int) -> None:
         """The driver tells a fatal error."""
