@@ -17,6 +17,14 @@ def is_admitted(group: Mapping[str, Any] | None) -> bool:
     return ((group or {}).get("status") or {}).get("phase") not in (None, "", "Pending")
 
 
+def own_group(group: dict[str, Any] | None, uid: str) -> dict[str, Any] | None:
+    """Return the group if the object ``uid`` owns it and it is not being deleted."""
+    if group is None or group["metadata"].get("deletionTimestamp"):
+        return None
+    owners = group["metadata"].get("ownerReferences") or ()
+    return group if any(owner.get("uid") == uid for owner in owners) else None
+
+
 def spec_patch(
     group: Mapping[str, Any], desired: Mapping[str, Any], fields: tuple[str, ...] = JOB_FIELDS
 ) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.api import aigc_fields as fields
-from windlass.api import annotations as names
 from windlass.api.resources import AIGC_JOBS, CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
 from windlass.controllers.aigc.scaling import workers_of
 from windlass.controllers.effects import (
@@ -26,7 +25,8 @@ from windlass.controllers.effects import (
     Update,
     reference,
 )
-from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
+from windlass.controllers.job_records import record_patch
+from windlass.controllers.pod_groups import is_admitted, own_group, patch_group, spec_patch
 from windlass.jobs.aigc import pods as bodies
 from windlass.jobs.aigc import status as statuses
 from windlass.jobs.aigc.job import AigcJob, read_aigc_job
@@ -138,8 +138,9 @@ class _Reconciliation:
         decision = self._with_ended(decision)
         if decision.due_seconds is not None:
             self.plan.requeue(decision.due_seconds)
-        self._write_record(decision)
-        if self.plan.stages:
+        record = record_patch(AIGC_JOBS, self.obj, decision.state)
+        if record is not None:
+            self.plan.stage(record)
             return self.plan.done()  # The status is written against the new version.
         seen = statuses.Observation(
             self.pods,
@@ -207,21 +208,6 @@ class _Reconciliation:
         settled = sum(int(items.get(name) or 0) for name in ("done", "deadLetter"))
         return settled < int(items.get("total") or 0)
 
-    def _write_record(self, decision: NextActions) -> None:
-        text = statuses.record_text(decision.state)
-        metadata = self.obj["metadata"]
-        if text != ((metadata.get("annotations") or {}).get(names.JOB_RECORD) or ""):
-            patch = {"metadata": {"annotations": {names.JOB_RECORD: text or None}}}
-            self.plan.stage(
-                Patch(
-                    AIGC_JOBS,
-                    metadata["name"],
-                    patch,
-                    metadata.get("namespace"),
-                    resource_version=metadata.get("resourceVersion"),
-                )
-            )
-
     def _write_status(self, status: Json) -> None:
         self.plan.stage(Update(AIGC_JOBS, {**self.obj, "status": status}, "status"))
 
@@ -276,11 +262,7 @@ class _Reconciliation:
         return decision.state.phase in FINAL and not decision.delete and not self.pods
 
     def _own_group(self) -> Json | None:
-        group = self.observed.group
-        if group is None or group["metadata"].get("deletionTimestamp"):
-            return None
-        owners = group["metadata"].get("ownerReferences") or ()
-        return group if any(owner.get("uid") == self.job.definition.uid for owner in owners) else None
+        return own_group(self.observed.group, self.job.definition.uid)
 
     # Objects and pods.
 

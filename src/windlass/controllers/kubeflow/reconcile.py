@@ -35,7 +35,8 @@ from windlass.controllers.effects import (
     Update,
     reference,
 )
-from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
+from windlass.controllers.job_records import record_patch
+from windlass.controllers.pod_groups import is_admitted, own_group, patch_group, spec_patch
 from windlass.jobs.decision import NextActions, decide_job
 from windlass.jobs.definition import Role
 from windlass.jobs.kubeflow import pods as bodies
@@ -99,8 +100,9 @@ class _KubeflowReconciliation:
         decision = decide_job(self.job.definition, self.before, observed.pods, observed.now)
         if decision.due_seconds is not None:
             self.plan.requeue(decision.due_seconds)
-        self._write_record(decision)
-        if self.plan.stages:
+        record = record_patch(self.job.kind.resource, self.obj, decision.state)
+        if record is not None:
+            self.plan.stage(record)
             return self.plan.done()  # The status is written against the new version.
         status = statuses.render(self.job, self.obj, self.before, decision.state, observed.pods, observed.now)
         changed = status != (self.obj.get("status") or {})
@@ -126,21 +128,6 @@ class _KubeflowReconciliation:
                 )
             )
         return self.plan.done()
-
-    def _write_record(self, decision: NextActions) -> None:
-        text = statuses.record_text(decision.state)
-        metadata = self.obj["metadata"]
-        if text != ((metadata.get("annotations") or {}).get(names.JOB_RECORD) or ""):
-            patch = {"metadata": {"annotations": {names.JOB_RECORD: text or None}}}
-            self.plan.stage(
-                Patch(
-                    self.job.kind.resource,
-                    metadata["name"],
-                    patch,
-                    metadata.get("namespace"),
-                    resource_version=metadata.get("resourceVersion"),
-                )
-            )
 
     def _write_status(self, status: Json) -> None:
         self.plan.stage(Update(self.job.kind.resource, {**self.obj, "status": status}, "status"))
@@ -186,11 +173,7 @@ class _KubeflowReconciliation:
         return not self.observed.pods
 
     def _own_group(self) -> Json | None:
-        group = self.observed.group
-        if group is None or group["metadata"].get("deletionTimestamp"):
-            return None
-        owners = group["metadata"].get("ownerReferences") or ()
-        return group if any(owner.get("uid") == self.job.definition.uid for owner in owners) else None
+        return own_group(self.observed.group, self.job.definition.uid)
 
     # Services, PodGroup and pods.
 

@@ -23,7 +23,7 @@ from windlass.controllers.effects import (
     Update,
     reference,
 )
-from windlass.controllers.pod_groups import is_admitted, patch_group, spec_patch
+from windlass.controllers.pod_groups import is_admitted, own_group, patch_group, spec_patch
 from windlass.jobs.members import RolePod
 from windlass.jobs.ray import cluster_status
 from windlass.jobs.ray import pods as bodies
@@ -94,7 +94,7 @@ def _suspend(cluster: RayCluster, observed: RayClusterSnapshot, plan: EffectPlan
     plan.stage(
         *(Delete(PODS, pod.name, cluster.namespace, pod.uid) for pod in observed.pods if not pod.deleting)
     )
-    group = _own(observed.group, cluster)
+    group = own_group(observed.group, cluster.uid)
     if group is not None and not observed.pods:
         plan.stage(Delete(POD_GROUPS, cluster.name, cluster.namespace, group["metadata"].get("uid")))
 
@@ -105,7 +105,7 @@ def _keep(obj: Json, cluster: RayCluster, observed: RayClusterSnapshot, plan: Ef
     if observed.service is None:
         kind = (obj["spec"].get("headGroupSpec") or {}).get("serviceType") or ""
         plan.stage(Create(SERVICES, bodies.build_head_service(cluster, kind)))
-    group = _own(observed.group, cluster)
+    group = own_group(observed.group, cluster.uid)
     if observed.group is None:
         plan.stage(Create(POD_GROUPS, bodies.build_group(cluster, observed.priorities)))
     elif group is None:
@@ -192,10 +192,3 @@ def _delete_pods(
 
 def _type_of(pod: RolePod) -> str:
     return "Head" if pod.role == fields.HEAD else "Worker"
-
-
-def _own(group: Json | None, cluster: RayCluster) -> Json | None:
-    if group is None or group["metadata"].get("deletionTimestamp"):
-        return None
-    owners = group["metadata"].get("ownerReferences") or ()
-    return group if any(owner.get("uid") == cluster.uid for owner in owners) else None

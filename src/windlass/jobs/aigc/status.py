@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from windlass.api import aigc_fields as fields
-from windlass.api import annotations as names
 from windlass.jobs.aigc.job import AigcJob
-from windlass.jobs.decision import LifecycleState, RestartCounts
+from windlass.jobs.decision import LifecycleState
 from windlass.jobs.definition import Json
 from windlass.jobs.lifecycle import FINAL, JobPhase
+from windlass.jobs.lifecycle_records import read_record
 from windlass.jobs.members import LossCause, RolePod
 from windlass.kits.timestamps import parse_rfc3339, rfc3339, rfc3339_micro
 
@@ -67,38 +65,14 @@ class Observation:
 def read_state(obj: Json) -> LifecycleState:
     """Return the state that the object's status and annotation hold."""
     status = obj.get("status") or {}
-    record = _record(obj)
-    counts = record.get("restarts") or {}
+    cause, restarts = read_record(obj)
     return LifecycleState(
         phase=_CORE.get(str(status.get("phase") or ""), JobPhase.CREATED),
         started=_seconds(status.get("startTime")),
         completed=_seconds(status.get("completionTime")),
-        cause=str(record.get("cause") or ""),
-        restarts=RestartCounts(
-            {cause: int(counts[cause]) for cause in LossCause if counts.get(cause)},
-            frozenset(map(str, record.get("counted") or ())),
-        ),
+        cause=cause,
+        restarts=restarts,
     )
-
-
-def record_text(state: LifecycleState) -> str:
-    """Return the annotation with the restarts; empty if there is nothing to record."""
-    record: dict[str, Any] = {}
-    if state.restarts.by_cause:
-        record["restarts"] = {str(cause): count for cause, count in sorted(state.restarts.by_cause.items())}
-    if state.restarts.counted:
-        record["counted"] = sorted(state.restarts.counted)
-    if state.cause:
-        record["cause"] = state.cause
-    return msgspec.json.encode(record).decode() if record else ""
-
-
-def _record(obj: Json) -> dict[str, Any]:
-    text = ((obj.get("metadata") or {}).get("annotations") or {}).get(names.JOB_RECORD) or "{}"
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return {}
 
 
 def attempt_of(state: LifecycleState) -> int:

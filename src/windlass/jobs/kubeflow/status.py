@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from windlass.api import annotations as names
 from windlass.api.kubeflow_fields import REPLICA_TYPE
-from windlass.jobs.decision import LifecycleState, RestartCounts
+from windlass.jobs.decision import LifecycleState
 from windlass.jobs.definition import Json
 from windlass.jobs.kubeflow.job import KubeflowJob
 from windlass.jobs.kubeflow.pods import job_labels
 from windlass.jobs.lifecycle import FINAL, JobPhase
-from windlass.jobs.members import LossCause, RolePod
+from windlass.jobs.lifecycle_records import read_record
+from windlass.jobs.members import RolePod
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 _ORDER = (
@@ -48,46 +46,14 @@ def read_state(obj: Json) -> LifecycleState:
         if condition.get("status") == "True"
     }
     phase = next((phase for phase in _ORDER if phase in true), JobPhase.CREATED)
-    record = _record(obj)
+    cause, restarts = read_record(obj)
     return LifecycleState(
         phase=phase,
         started=_seconds(status.get("startTime")),
         completed=_seconds(status.get("completionTime")),
-        cause=str(record.get("cause") or ""),
-        restarts=_restarts(record),
+        cause=cause,
+        restarts=restarts,
     )
-
-
-def _record(obj: Json) -> dict[str, Any]:
-    text = ((obj.get("metadata") or {}).get("annotations") or {}).get(names.JOB_RECORD) or "{}"
-    try:
-        record = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return {}  # overwritten by a user
-    return record if isinstance(record, dict) else {}
-
-
-def _restarts(record: dict[str, Any]) -> RestartCounts:
-    counts = record.get("restarts")
-    by_cause = {
-        cause: int(counts[cause])
-        for cause in LossCause
-        if isinstance(counts, dict) and isinstance(counts.get(cause), int)
-    }
-    counted = record.get("counted")
-    return RestartCounts(by_cause, frozenset(counted) if isinstance(counted, list) else frozenset())
-
-
-def record_text(state: LifecycleState) -> str:
-    """Return the annotation with what the status of the kind has no field for; empty if there is nothing."""
-    record: dict[str, Any] = {}
-    if state.restarts.by_cause:
-        record["restarts"] = {str(cause): count for cause, count in sorted(state.restarts.by_cause.items())}
-    if state.restarts.counted:
-        record["counted"] = sorted(state.restarts.counted)
-    if state.cause:
-        record["cause"] = state.cause
-    return msgspec.json.encode(record).decode() if record else ""
 
 
 def render(
