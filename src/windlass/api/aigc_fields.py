@@ -27,6 +27,10 @@ BUILTIN, PROCESS, PYTHON, OPENAI = "builtin-generate", "process", "python", "ope
 NOOP = "noop"
 RUNTIMES = (BUILTIN, PROCESS, PYTHON, OPENAI, NOOP)
 GPU = "nvidia.com/gpu"
+HOST_PATH, ON_FIRST_USE, SHARED_MEMORY = "HostPath", "OnFirstUse", "SharedMemory"
+PRELOAD_STRATEGIES = (HOST_PATH, "PVC", "Image", "None")
+PRELOAD_MOMENTS = ("Eager", "OnQueue", ON_FIRST_USE)
+SHARING_MODES = ("None", SHARED_MEMORY, "Server")
 IMAGE_VARIABLE = "WINDLASS_IMAGE"
 """Environment variable of the controllers in a cluster: their own image, which driver and workers use."""
 

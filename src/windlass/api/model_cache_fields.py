@@ -12,7 +12,7 @@ FINALIZER = "kurator.dev/model-files"
 READY_LABEL = "model.kurator.dev/"
 """Prefix of a label of nodes. The rest is the key of a model that is ready; the value is ``ready``."""
 
-ABSENT, FETCHING, READY, EVICTING, CORRUPT = "Absent", "Fetching", "Ready", "Evicting", "Corrupt"
+ABSENT, FETCHING, READY, CORRUPT = "Absent", "Fetching", "Ready", "Corrupt"
 
 
 def cache_name(node: str, key: str) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.api import aigc_fields as fields
+from windlass.api.quantities import scale
 from windlass.api.resources import AIGC_JOBS, MODEL_CACHES, NODES
+from windlass.api.views import NodeObject, decode_node
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Create, EffectPlan, Effects, EmitEvent, reference
 from windlass.controllers.expectations import StoredObject, decode_stored_object
@@ -25,7 +27,7 @@ class ModelPreloadController:
 
     def __init__(self, informers: Informers) -> None:
         self._jobs: Informer[StoredObject] = informers.informer(AIGC_JOBS, decode=decode_stored_object)
-        self._nodes: Informer[StoredObject] = informers.informer(NODES, decode=decode_stored_object)
+        self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
         self._caches: Informer[StoredObject] = informers.informer(MODEL_CACHES, decode=decode_stored_object)
 
     def watches(self) -> Iterable[WatchedCollection]:
@@ -43,11 +45,11 @@ class ModelPreloadController:
         if stored is None or not _preloads(stored.object):
             return NOTHING
         job = read_aigc_job(stored.object)
-        nodes = [_facts(node.object) for node in self._nodes.items.values()]
+        nodes = [_place(node) for node in self._nodes.items.values()]
         caches = [cache.object for cache in self._caches.items.values()]
         missing = caches_to_create(job.spec, job.worker.replicas, job.gpus, nodes, caches)
-        plan = EffectPlan(about=reference(AIGC_JOBS, stored.object))
         about = reference(AIGC_JOBS, stored.object)
+        plan = EffectPlan(about=about)
         plan.stage(*(Create(MODEL_CACHES, body, _event(about, body)) for body in missing))
         return plan.done()
 
@@ -66,13 +68,6 @@ def _preloads(obj: dict[str, Any]) -> bool:
     )
 
 
-def _facts(node: dict[str, Any]) -> ModelNode:
-    status = fields.part(node, "status")
-    amount = str(fields.part(status, "allocatable").get(fields.GPU) or "0")
-    conditions = status.get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-    closed = bool(fields.part(node, "spec").get("unschedulable"))
-    labels = node["metadata"].get("labels") or {}
-    return ModelNode(
-        node["metadata"]["name"], labels, int(amount) if amount.isdecimal() else 0, ready and not closed
-    )
+def _place(node: NodeObject) -> ModelNode:
+    gpus = node.allocatable.get(fields.GPU, 0) // scale(fields.GPU)
+    return ModelNode(node.name, node.labels, gpus, node.ready == "True" and not node.unschedulable)

@@ -13,10 +13,6 @@ from windlass.api.quantities import QuantityError, parse
 from windlass.modelcache.folder import ModelReference
 
 Json = Mapping[str, Any]
-HOST_PATH, ON_FIRST_USE, SHARED_MEMORY = "HostPath", "OnFirstUse", "SharedMemory"
-STRATEGIES = (HOST_PATH, "PVC", "Image", "None")
-MOMENTS = ("Eager", "OnQueue", ON_FIRST_USE)
-SHARING = ("None", SHARED_MEMORY, "Server")
 MEMORY_FOLDER = "/dev/shm/windlass-models"
 
 
@@ -48,11 +44,11 @@ def reference_of(spec: Json) -> ModelReference | None:
 def is_preloaded(spec: Json) -> bool:
     """Return whether nodes fetch the model before a worker needs it."""
     preload = fields.part(fields.part(spec, "model"), "preload")
-    strategy = str(preload.get("strategy") or HOST_PATH)
+    strategy = str(preload.get("strategy") or fields.HOST_PATH)
     return (
         reference_of(spec) is not None
-        and strategy == HOST_PATH
-        and preload.get("when", "Eager") != ON_FIRST_USE
+        and strategy == fields.HOST_PATH
+        and preload.get("when", "Eager") != fields.ON_FIRST_USE
     )
 
 
@@ -101,7 +97,7 @@ def add_model(spec: Json, body: dict[str, Any], folder: str) -> None:
     mounts = [("windlass-models", folder)]
     environment = [{"name": "WINDLASS_MODELS", "value": folder}]
     sharing = fields.part(given, "sharing")
-    if sharing.get("mode") == SHARED_MEMORY:
+    if sharing.get("mode") == fields.SHARED_MEMORY:
         asked["memory"] = memory_limit(sharing)
         mounts.append(("windlass-model-memory", MEMORY_FOLDER))
         environment.append({"name": "WINDLASS_MODEL_MEMORY", "value": MEMORY_FOLDER})

@@ -99,9 +99,9 @@ def _model(spec: Obj, out: Collector) -> None:
         out.invalid("spec.model.source", source, f"must be hf or begin with one of {', '.join(SCHEMES)}")
     preload, sharing = part(model, "preload"), part(model, "sharing")
     for path, value, allowed in (
-        ("preload.strategy", preload.get("strategy"), ("HostPath", "PVC", "Image", "None")),
-        ("preload.when", preload.get("when"), ("Eager", "OnQueue", "OnFirstUse")),
-        ("sharing.mode", sharing.get("mode"), ("None", "SharedMemory", "Server")),
+        ("preload.strategy", preload.get("strategy"), fields.PRELOAD_STRATEGIES),
+        ("preload.when", preload.get("when"), fields.PRELOAD_MOMENTS),
+        ("sharing.mode", sharing.get("mode"), fields.SHARING_MODES),
     ):
         if value is not None:
             out.choice(f"spec.model.{path}", value, allowed)
