@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from windlass.kits.tasks import run_event_loop
+from windlass.kits.tasks import run_event_loop, until_first
 
 
 async def whose() -> str:
@@ -30,3 +30,22 @@ def test_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with pytest.raises(KeyError, match="missing"):
         run_event_loop(fails())
+
+
+async def test_the_first_that_ends_ends_the_others_and_its_error_is_raised() -> None:
+    ended = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("endless")
+
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await until_first(endless(), failing())
+    await until_first(endless(), asyncio.sleep(0))
+    assert ended == ["endless", "endless"]

@@ -16,6 +16,7 @@ from windlass.controllers.progress.endpoint import ProgressEndpoint, ReportHandl
 from windlass.jobs.progress_access import ProgressAccess
 from windlass.kits.clock import Clock
 from windlass.kits.serving_certificates import ServingCertificate
+from windlass.kits.tasks import until_first
 from windlass.observe import logs
 from windlass.observe.endpoint import parse_address
 
@@ -37,15 +38,7 @@ class ProgressService:
 
     async def beside(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run ``work`` and serve until it ends. Raises what either raises."""
-        tasks = asyncio.ensure_future(self._serve()), asyncio.ensure_future(self._after_first(work))
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await until_first(self._serve(), self._after_first(work))
 
     async def _serve(self) -> None:
         """Serve until cancelled. Raises ``WindlassError`` if the address cannot be used."""

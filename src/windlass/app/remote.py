@@ -13,7 +13,7 @@ from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 from windlass.app.progress import tell
-from windlass.kits.tasks import run_event_loop
+from windlass.kits.tasks import run_event_loop, until_first
 from windlass.observe import logs
 
 
@@ -92,15 +92,7 @@ async def run_with(follow: Awaitable[None] | None, work: Awaitable[None]) -> Non
     """Run ``work``, and ``follow`` while it runs; raise what either raises."""
     if follow is None:
         return await work
-    tasks = asyncio.ensure_future(work), asyncio.ensure_future(follow)
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await until_first(work, follow)
 
 
 async def _control(options: RemoteOptions) -> None:

@@ -26,6 +26,7 @@ from windlass.kits import rng
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, write_atomic
 from windlass.kits.state import StateFolder
+from windlass.kits.tasks import until_first
 from windlass.observe.http_server import HttpServer, ServerLimits, bind
 
 
@@ -96,13 +97,10 @@ async def _serve(given: argparse.Namespace, folder: Path, connection: Connection
     stopped = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopped.set)
-    work, stop = asyncio.create_task(service.run()), asyncio.create_task(stopped.wait())
-    await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    await server.close()
-    if work.done():
-        work.result()
-    work.cancel()
+    try:
+        await until_first(service.run(), stopped.wait())
+    finally:
+        await server.close()
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from windlass.kits.clock import Clock
@@ -25,6 +25,19 @@ async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) ->
     finally:
         timer.cancel()
         wake.cancel()
+
+
+async def until_first(*works: Awaitable[object]) -> None:
+    """Run all until the first one ends, then cancel the others. Raises what it raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class TaskGroup:

@@ -24,7 +24,7 @@ from windlass.kits import gc_tuning
 from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
-from windlass.kits.tasks import run_event_loop
+from windlass.kits.tasks import run_event_loop, until_first
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
 from windlass.scheduler.commit.bind_webhook import GuardServer
@@ -248,15 +248,7 @@ async def _run_until(
         await stopped.wait()
         await service.drain(DRAIN_SECONDS)
 
-    tasks = (asyncio.ensure_future(work), asyncio.ensure_future(drain_when_stopped()))
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await until_first(work, drain_when_stopped())
 
 
 def _stop_signal() -> asyncio.Event:
