@@ -64,6 +64,8 @@ class BatchService:
     def __init__(self, store: BatchStore, jobs: Jobs, clock: Clock, settings: Settings) -> None:
         self.store, self._jobs, self._clock, self._settings = store, jobs, clock, settings
         self._changed = asyncio.Event()
+        self._open = {batch.id: None for batch in store.batches() if batch.status not in ENDED}
+        """Ids of batches that have not ended, the ones of an earlier process first."""
 
     def now(self) -> int:
         """Return the time in whole Unix seconds."""
@@ -90,6 +92,7 @@ class BatchService:
             metadata=_metadata(body.get("metadata")),
         )
         self.store.put_batch(batch)
+        self._open[batch.id] = None
         self._changed.set()
         return batch
 
@@ -107,16 +110,18 @@ class BatchService:
     async def run(self) -> None:
         """Advance all batches until cancelled. A batch goes on after a restart where it was."""
         while True:
-            open_batches = [batch for batch in self.store.batches() if batch.status not in ENDED]
-            for batch in open_batches:
+            self._changed.clear()
+            for identifier in list(self._open):
+                batch = self.store.batch(identifier)
                 try:
                     await self._step(batch)
                 except (StatusError, Unreachable, OSError) as error:
-                    _log.warning("%s is tried again: %s", batch.id, error)
-            self._changed.clear()
+                    _log.warning("%s is tried again: %s", identifier, error)
+                if self.store.batch(identifier).status in ENDED:
+                    del self._open[identifier]
             try:
                 wait = self._changed.wait()
-                await asyncio.wait_for(wait, STEP_SECONDS if open_batches else None)
+                await asyncio.wait_for(wait, STEP_SECONDS if self._open else None)
             except TimeoutError:
                 continue
 
