@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bounds bench bench-jobs bench-generation bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
+.PHONY: help demo test check bounds bench bench-jobs bench-generation bench-fleet bench-stages bench-workflows bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +36,7 @@ check: $(STAMP)  ## format, lint, types, layers
 	@$(BIN)/ruff format --check src lab tests benchmarks tools examples
 	@$(BIN)/ruff check src lab tests benchmarks tools examples
 	@$(BIN)/lint-imports
-	@$(BIN)/pyright
+	@$(BIN)/pyrefly check
 
 bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
 	@$(BIN)/python -m benchmarks
@@ -51,8 +51,18 @@ bench-jobs: $(STAMP)  ## jobs from submission to completion, restarts of gangs, 
 	@$(BIN)/python -m benchmarks.jobs
 	@$(BIN)/python -m benchmarks.elastic
 
-bench-generation: $(STAMP)  ## items of batch generation: rate, CPU of the driver, size of the ledger, ramp of 96 workers
+bench-generation: $(STAMP)  ## items of batch generation: rate, CPU of the driver, size of the ledger, a million rows, ramp of 96 workers
 	@$(BIN)/python -m benchmarks.generation
+	@$(BIN)/python -m benchmarks.generation --only throughput --rows 1000000
+
+bench-fleet: $(STAMP)  ## a generation job of 100 000 rows on 200 simulated GPU nodes, against one worker (10 min)
+	@$(BIN)/python -m benchmarks.fleet
+
+bench-workflows: $(STAMP)  ## workflows: tasks and workflows per time, one of 10,000 nodes, thousands of finished ones
+	@$(BIN)/python -m benchmarks.workflows
+
+bench-stages: $(STAMP)  ## two stages that share 126 workers on simulated nodes (3 min)
+	@$(BIN)/python -m benchmarks.stages
 
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table
@@ -60,8 +70,9 @@ bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its 
 chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md (KEEP=FILE resumes an interrupted run)
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 	@tools/test_tools.sh large && tools/test_tools.sh frameworks && $(BIN)/python -m tests.chaos.frameworks
+	@tools/test_tools.sh models && $(BIN)/python -m tests.chaos.models --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.items --kills 50 --report docs/operations/chaos.md
-	@$(BIN)/python -m tests.chaos.items_box --kills 50 --rows 15000 --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.items_box --kills 50 --rows 40000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.live --rounds 30 $(if $(KEEP),--keep "$(KEEP)") --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --report docs/operations/chaos.md

@@ -208,7 +208,7 @@ async def once_pods_exist(
     nodes could not hold them all. The result includes the CPU time that all processes
     together spent on a bind: on a shared machine the rate would follow it.
     """
-    rounds = []
+    rounds: list[dict[str, Any]] = []
     room = shape.nodes * GPUS - len(books.bound) - shape.gang
     jobs = min(shape.jobs, room // (2 * shape.rounds * shape.gang))
     for number in range(shape.rounds):

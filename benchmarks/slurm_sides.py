@@ -137,11 +137,11 @@ class BoxSide(Side):
         return [WINDLASS, "apply", "-f", str(self._manifest)]
 
     def daemons(self) -> dict[str, int]:
-        """By the word after ``windlass.app``."""
+        """By the role in the name of the process: the command line of all is that of the supervisor."""
         return {
-            words[words.index("windlass.app") + 1]: pid
+            _name(pid).removeprefix("wl-"): pid
             for pid in descendants(os.getpid())
-            if "windlass.app" in (words := _words(pid))
+            if "windlass.app" in _words(pid)
         }
 
 
@@ -241,6 +241,13 @@ def memory_mib(side: Side) -> float:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return round(total / 1024, 1)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _words(pid: int) -> list[str]:

@@ -55,7 +55,7 @@ def make_units(pods: int, gang: int, zones: int, rng: random.Random) -> list[lis
     for cards in sorted({1, max(1, CARDS // zones // 2), CARDS // zones}):
         request = (("cpu", 4000 * cards), ("memory", 16 * GIB * cards), (GPU, 1000 * cards))
         wants.append(Needs(request=request, zones=NumaNeed((ContainerNeed(request),), guaranteed=True)))
-    units = []
+    units: list[list[Delta]] = []
     for number in range(pods // gang):
         key, needs = f"bench/g{number}", rng.choice(wants)
         group = Group(key, queue="q", min_member=gang, created=float(number), uid=key)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -34,10 +33,36 @@ def run_tool(name: str, *arguments: str) -> None:
     assert done.returncode == 0, f"{name} {' '.join(arguments)}\n{done.stdout}{done.stderr}"
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A source file, as far as the tests below look at it."""
+
+    classes: tuple[str, ...]
+    """Names of the public classes."""
+    functions: tuple[tuple[int, str, int], ...]
+    """First line, name and number of lines of each function."""
+    documented: bool
+    """False: there is code and no docstring."""
+
+
+def module(file: Path) -> Module:
+    text = file.read_text()
+    tree = ast.parse(text)
+    return Module(
+        tuple(n.name for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")),
+        tuple(
+            (node.lineno, node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        documented=not text.strip() or bool(ast.get_docstring(tree)),
+    )
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[Path, Module]:
+    """All source files, each parsed once."""
+    return {file: module(file) for file in OWN}
 
 
 def test_format() -> None:
@@ -52,12 +77,11 @@ def test_layers() -> None:
     run_tool("lint-imports", "--no-cache")
 
 
-def test_no_two_public_classes_share_a_name() -> None:
+def test_no_two_public_classes_share_a_name(modules: dict[Path, Module]) -> None:
     places: dict[str, list[str]] = {}
     for file in SOURCES:
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+        for name in modules[file].classes:
+            places.setdefault(name, []).append(str(file.relative_to(ROOT)))
     assert len(places) > 1000
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
@@ -65,9 +89,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_types() -> None:
-    if shutil.which("node") is None:
-        pytest.skip("no node: the pyright package would have to download one")
-    run_tool("pyright")
+    run_tool("pyrefly", "check")
 
 
 def test_files_stay_short() -> None:
@@ -76,13 +98,13 @@ def test_files_stay_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_FILE_LINES} == {}
 
 
-def test_functions_stay_short() -> None:
-    long = []
-    for path in OWN:
-        for function in functions(ast.parse(path.read_text())):
-            lines = (function.end_lineno or function.lineno) - function.lineno + 1
-            if lines > MOST_FUNCTION_LINES:
-                long.append(f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {lines} lines")
+def test_functions_stay_short(modules: dict[Path, Module]) -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{line} {name}: {lines} lines"
+        for path, found in modules.items()
+        for line, name, lines in found.functions
+        if lines > MOST_FUNCTION_LINES
+    ]
     assert long == []
 
 
@@ -97,13 +119,8 @@ def test_folders_of_tests_mirror_those_of_the_rooms() -> None:
     assert strays == []
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        str(path.relative_to(ROOT))
-        for path in SOURCES
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
-    assert silent == []
+def test_every_module_says_what_it_is_for(modules: dict[Path, Module]) -> None:
+    assert [str(path.relative_to(ROOT)) for path in SOURCES if not modules[path].documented] == []
 
 
 def is_there(name: str) -> bool:

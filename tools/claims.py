@@ -61,7 +61,8 @@ $ windlass sim run --trace segments.csv --nodes 1x4 --policy fifo -o json | grep
 ```
 
 The factor is that of the GPUs: it says nothing about subtitles. The 30 seconds before
-each segment, which a model would read again, are not included.
+each segment, which a model would read again, are not included. [A workflow that runs](subtitles.md)
+measures both for a synthetic recording.
 """
 
 

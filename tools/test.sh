@@ -19,6 +19,7 @@ run() { # PYTEST-ARGUMENTS; a file's tests stay on one worker, the long files be
 # forbids to keep what was compiled, as each worker would rewrite the tests' assertions.
 unset PYTHONDONTWRITEBYTECODE
 .venv/bin/python -m compileall -q -j 0 src lab/src tests/support
+.venv/bin/python tools/rewrite_tests.py
 
 tools/test_tools.sh small
 mapfile -t late < <(tools/test_tools.sh late; tools/kubernetes/build.sh --late)

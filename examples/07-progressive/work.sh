@@ -3,8 +3,8 @@
 # work.sh prepare train    both steps, one after the other
 for step in "$@"; do
     case $step in
-        prepare) seconds=${PREPARE_SECONDS:-8} ;;
-        train) seconds=${TRAIN_SECONDS:-4} ;;
+        prepare) seconds=${PREPARE_SECONDS:-4} ;;
+        train) seconds=${TRAIN_SECONDS:-2} ;;
         *) echo "work.sh: unknown step $step (prepare, train)" >&2; exit 2 ;;
     esac
     echo "$step begins"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from windlass.sdk import JobBuilder as JobBuilder
     from windlass.sdk import JobHandle as JobHandle
     from windlass.sdk import Target as Target
+    from windlass.sdk import Workflow as Workflow
     from windlass.sdk import map as map
     from windlass.sdk import submit as submit
 
@@ -20,12 +21,14 @@ __version__ = "0.1.0"
 _SDK = (
     "Executor",
     "Future",
+    "ItemFailed",
     "JobBuilder",
     "JobDeleted",
     "JobFailed",
     "JobHandle",
     "RemoteTraceback",
     "Target",
+    "Workflow",
     "map",
     "submit",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ _explanations = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_explanations)
 def test_the_record_survives_the_wire(explanation: Explanation) -> None:
     assert Explanation.from_dict(explanation.as_dict()) == explanation

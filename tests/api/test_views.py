@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeobjects import group, node, pod, priority_class, queue
@@ -282,7 +283,7 @@ _DECODERS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(_DECODERS), st.dictionaries(st.sampled_from(_PATHS), _json, max_size=4))
 def test_any_json_with_a_name_is_decoded(decoder: Any, changes: dict[tuple[str, ...], Any]) -> None:
     obj: dict[str, Any] = {"metadata": {"name": "x", "namespace": "y", "uid": "z"}}

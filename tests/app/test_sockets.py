@@ -12,7 +12,8 @@ from realkube import free_ports
 
 from windlass.api.errors import WindlassError
 from windlass.app import sockets
-from windlass.app.sockets import bind_tcp, bind_unix, holder_of
+from windlass.app.sockets import bind_tcp, bind_unix
+from windlass.observe.listening import holder_of
 
 
 def test_a_wished_port_is_taken_or_refused_with_its_holder():

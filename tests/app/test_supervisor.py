@@ -25,15 +25,18 @@ from windlass.kits.state import StateFolder
 
 DRIVER = """
 import os, sys
-from windlass.app import supervisor
-from windlass.app.__main__ import main
+from windlass.app import __main__, supervisor
 
 folder = sys.argv[1]
 
 def stand_in(module, role, *arguments):
     return ["/bin/sh", os.path.join(folder, role + ".sh"), role]
 
-supervisor.processes.python_module = stand_in
+def run_stand_in(arguments):
+    command = stand_in("windlass.app", *arguments)
+    os.execv(command[0], command)
+
+supervisor.processes.python_module, __main__.run_role = stand_in, run_stand_in
 
 class Ready:
     took, waits_for, done = [], "the server", os.path.exists(os.path.join(folder, "ready"))
@@ -48,7 +51,7 @@ class EventPoster:
             stream.write(f"{reason}: {message}\\n")
 
 supervisor.Readiness, supervisor.EventPoster = Ready, EventPoster
-sys.exit(main(["up", "--state", os.path.join(folder, "state"), "--port", "0", "--node-name", "n"]))
+sys.exit(__main__.main(["up", "--state", os.path.join(folder, "state"), "--port", "0", "--node-name", "n"]))
 """
 LASTING = """trap 'echo "$1" >> {folder}/ended; exit 0' TERM
 trap 'echo "$1 in a hurry" >> {folder}/ended; exit 0' QUIT

@@ -20,8 +20,6 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.rng import seeded
 from windlass.observe.http_server import HttpServer, ServerLimits, bind
 
-openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed")
-
 
 class FakeJobs:
     """API server with jobs that end at once: a request with the word "bad" fails, "hold" waits."""
@@ -97,6 +95,12 @@ class Running:
         self._loop.close()
 
 
+@pytest.fixture(scope="module", name="openai")
+def library() -> Any:
+    """The client of OpenAI, imported only where its tests run: that takes seconds."""
+    return pytest.importorskip("openai", reason="the client of OpenAI is not installed")
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     found = Running(tmp_path)
@@ -105,7 +109,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 
 @pytest.fixture
-def client(running: Running) -> Iterator[Any]:
+def client(running: Running, openai: Any) -> Iterator[Any]:
     url = f"http://127.0.0.1:{running.port}/v1"
     with openai.OpenAI(base_url=url, api_key="secret", max_retries=0) as found:
         yield found
@@ -158,7 +162,7 @@ def test_a_batch_gives_its_output_and_error_file(client: Any) -> None:
     assert len({line["id"] for line in good}) == 3000
 
 
-def test_files_are_listed_read_and_removed(client: Any, tmp_path: Path) -> None:
+def test_files_are_listed_read_and_removed(client: Any, tmp_path: Path, openai: Any) -> None:
     text = b'{"a": 1}\r\n--not the end\r\n' * 40_000
     path = tmp_path / "large file.jsonl"
     path.write_bytes(text)
@@ -191,7 +195,7 @@ def test_a_file_with_a_fault_fails_with_its_line(
     assert running.jobs.jobs == {}
 
 
-def test_requests_that_cannot_be_served_are_refused(client: Any) -> None:
+def test_requests_that_cannot_be_served_are_refused(client: Any, openai: Any) -> None:
     identifier = upload(client, [request("a")])
     for changes, part in (
         ({"endpoint": "/v1/images"}, "endpoint must be one of"),
@@ -222,7 +226,7 @@ def test_a_refused_job_fails_the_batch_with_its_reason(client: Any, running: Run
     assert "exceeded quota" in batch.errors.data[0].message
 
 
-def test_a_batch_is_cancelled_and_then_cannot_be_again(client: Any, running: Running) -> None:
+def test_a_batch_is_cancelled_and_then_cannot_be_again(client: Any, running: Running, openai: Any) -> None:
     batch = until(client, start(client, [request("hold")]), "in_progress")
     assert client.batches.cancel(batch.id).status == "cancelling"
     batch = until(client, batch, "cancelled")
@@ -238,7 +242,7 @@ def test_pages_go_on_where_they_ended(client: Any) -> None:
     assert sorted(each.id for each in client.batches.list(limit=2)) == sorted(made)
 
 
-def test_a_restarted_interface_goes_on(tmp_path: Path) -> None:
+def test_a_restarted_interface_goes_on(tmp_path: Path, openai: Any) -> None:
     before = Running(tmp_path)
     url = "http://127.0.0.1:{}/v1"
     with openai.OpenAI(base_url=url.format(before.port), api_key="secret", max_retries=0) as client:

@@ -23,7 +23,7 @@ from job_matrix import Family
 from single_node import Box
 from tests.e2e import test_job_matrix as stages
 
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import JAX_JOBS, MPI_JOBS_V2BETA1, PYTORCH_JOBS, XGBOOST_JOBS, Resource
 
 Json = dict[str, Any]

@@ -68,7 +68,7 @@ def spec_of(folder: Path, rows: int, seconds: float) -> dict[str, object]:
 def play(folder: Path, seed: int, kills: int, rows: int, seconds: float) -> tuple[Played, str]:
     run = BatchRun(folder / "run", spec_of(folder / "data", rows, seconds), workers=3)
     started = time.monotonic()
-    code = run.run_with_kills(seed, kills, 900.0)
+    code = run.run_with_kills(seed, kills, 900.0, rows // (kills + 10))
     took = time.monotonic() - started
     output = folder / "data/out.jsonl"
     names = {row["id"] for row in rows_of(output) if "error" not in row}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakecluster import FakeCluster, box
 
-from windlass.cli import main, terminal
+from windlass.cli import bootstrap, main, terminal
 from windlass.cli.invocation import InvocationContext
 from windlass.kits.clock import FakeClock
 
@@ -43,6 +43,8 @@ def windlass(
     monkeypatch.setenv("WINDLASS_STATE", str(tmp_path / "state"))
     for name in ("WINDLASS_KUBECONFIG", "WINDLASS_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
+    # The cluster of the test is there: a submitted job needs no control plane on this machine.
+    monkeypatch.setattr(bootstrap, "start", lambda *_, **__: None)
 
     def run(*arguments: str) -> Done:
         capsys.readouterr()

@@ -518,6 +518,15 @@ def test_delete_what_a_manifest_names(windlass, cluster, tmp_path):
 # Jobs.
 
 
+def test_delete_of_the_name_of_a_job_proposes_cancel(windlass):
+    done = windlass("delete", "train")
+    assert (done.code, done.err.splitlines()[1:]) == (
+        windlass("delete", "nope").code,
+        ["why: train is a job: windlass delete needs the kind before the name", "try: windlass cancel train"],
+    )
+    assert "why: kinds: " in windlass("delete", "nope").err
+
+
 def test_cancel_asks_the_controller_so_that_logs_stay(windlass, cluster):
     done = windlass("cancel", "train", "--reason", "too slow")
     assert (done.code, done.out) == (0, "train is being ended\n")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
+from windlass import items
 from windlass.api.reasons import FACTS, Reason
 from windlass.cli import main
+from windlass.cli.generation.item_reasons import ITEM_REASONS
 
 
 @pytest.fixture
@@ -27,6 +31,8 @@ def test_help_explains_codes_and_reasons_offline(windlass, cluster):
     assert windlass("help", "deadlineexceeded").out.startswith(
         "DeadlineExceeded: cause of the end of a pod\n"
     )
+    assert "spec.outputs.path (--output)" in windlass("help", "outputUnwritable").out
+    assert windlass("help", "HTTP503").out.startswith("HTTP503: reason of a generation job")
     theirs = windlass("help", "jobHeldAdmin").out.splitlines()
     assert theirs[0] == "JobHeldAdmin: term of Slurm for 1 reason of Windlass"
     assert theirs[-1].split() == ["SchedulingGated:", *FACTS[Reason.SCHEDULING_GATED].meaning.split()]
@@ -35,6 +41,15 @@ def test_help_explains_codes_and_reasons_offline(windlass, cluster):
         "DevicesFragmented",
     }
     assert json.loads(windlass("help", "WL-JOB-413", "-o", "json").out)["exitStatus"] == 6
+
+
+def test_the_reasons_of_rows_and_drivers_have_a_meaning():
+    kinds = "PROGRAM|INFRASTRUCTURE|PERMANENT"
+    pattern = rf'(?:PlaceError\(|_fail\(|(?:{kinds}|"program"|"infrastructure"), )"([A-Z][A-Za-z]+)"'
+    sources = [path.read_text() for path in Path(items.__file__).parent.rglob("*.py")]
+    written = {found for text in sources for found in re.findall(pattern, text)}
+    assert len(written) > 10
+    assert written - ITEM_REASONS.keys() == set()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -11,7 +11,7 @@ import pytest
 from windlass.cli.main import COMMANDS
 
 _TABLES = ("ps", "queue", "gpu", "node", "show", "apply", "doctor", "explain", "status")
-_ALL_DAY = ("ps", "node", "show", "explain", "describe", "logs", "run")
+_ALL_DAY = ("ps", "node", "show", "explain", "describe", "logs", "run", "submit", "generate")
 _PARTS = (
     "queues.tree_checks",
     "nodes.device_table",
@@ -41,9 +41,14 @@ def _commands(names: Iterable[str]) -> tuple[str, ...]:
     ("heavy", "modules"),
     [
         ("numpy asyncio windlass.engine.core", (*_commands(_TABLES), *_PARTS)),
-        ("windlass.api.views windlass.spi.objects yaml ssl", _commands(_ALL_DAY)),
+        ("windlass.api.views windlass.spi.objects windlass.api.validation yaml ssl", _commands(_ALL_DAY)),
+        ("windlass.api.validation importlib.abc", _commands(("queue", "status"))),
     ],
-    ids=["tables need neither numpy nor the engine", "what is asked all day needs no model of the cluster"],
+    ids=[
+        "tables need neither numpy nor the engine",
+        "what is asked all day needs no model of the cluster",
+        "queues need no rules of other kinds, and no base classes of importers",
+    ],
 )
 def test_what_is_heavy_is_not_imported(heavy: str, modules: tuple[str, ...]) -> None:
     done = subprocess.run(

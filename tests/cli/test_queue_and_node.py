@@ -10,7 +10,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api import errors
-from windlass.api.queue_opening import CLOSED_BY_PARENT
+from windlass.api.queues.opening import CLOSED_BY_PARENT
 from windlass.api.resources import COMMANDS as ORDERS
 from windlass.api.resources import NODES, PODS, QUEUES
 

@@ -129,7 +129,7 @@ def test_cancel_ends_all_its_pods(windlass: Run, cluster: FakeCluster) -> None:
 def test_cancel_of_a_batch_job_ends_the_job_that_would_make_others(
     windlass: Run, cluster: FakeCluster
 ) -> None:
-    assert windlass("cancel", "batch").out == "batch is being ended, with its Job\n"
+    assert windlass("cancel", "batch").out == "batch is being deleted, with its Job and its logs\n"
     assert (BATCH_JOBS, "default", "batch") not in cluster.objects
     assert (PODS, "default", "batch-0") in cluster.objects  # its pods are the garbage collector's
 
@@ -140,7 +140,7 @@ def test_cancel_of_any_gang_of_one_batch_job_ends_the_job(windlass: Run, cluster
     for i in range(2):
         owners = {"ownerReferences": [batch_owner("train")]}
         cluster.add(PODS, native(f"train-{i}", "grp", metadata=owners))
-    assert windlass("cancel", "grp").out == "grp is being ended, with its Job train\n"
+    assert windlass("cancel", "grp").out == "grp is being deleted, with its Job train and its logs\n"
     assert (BATCH_JOBS, "default", "train") not in cluster.objects
 
 
@@ -160,7 +160,7 @@ def test_cancel_says_who_makes_the_pods_anew(windlass: Run, cluster: FakeCluster
         del cluster.objects[(BATCH_JOBS, "default", "batch")]
     done = windlass("cancel", "batch")
     if seen:
-        assert done.out == "batch is being ended, with its Job\n"
+        assert done.out == "batch is being deleted, with its Job and its logs\n"
         remedy = "kubectl -n default delete jobset.jobset.x-k8s.io s"
         assert f"JobSet s may recreate it; to end that: {remedy}" in done.err
     else:

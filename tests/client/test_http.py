@@ -267,7 +267,7 @@ async def test_a_close_that_the_loop_had_no_time_to_see_is_seen_before_a_post() 
         (held,) = transport._open
         assert held._transport is not None
         sock = held._transport.get_extra_info("socket")
-        select.select([sock], [], [], 5)  # blocks the loop until the close is there
+        select.select([sock], [], [], 60)  # blocks the loop until the close is there
         time.sleep(0.02)
         assert not held.closed
         assert (await transport.request(POST)).status == 200

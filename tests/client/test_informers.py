@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from example_counts import examples
 from fake_transport import FakeTransport, FedStream, ok, query_of, streaming
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -459,7 +460,7 @@ FAULTS = [
 @example([("end", "", 3), *[("fault", "", 0)] * 4, ("wait", "", 80), ("put", "a", 0), ("end", "", 4),
           ("delete", "a", 0), ("compact", "", 0)], False, 1, False)  # fmt: skip
 @given(OPERATIONS, st.booleans(), st.integers(1, 4), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_whatever_happens_the_cache_ends_up_as_the_server(
     operations: list[tuple[str, str, int]], watch_list: bool, page_size: int, early: bool
 ) -> None:
@@ -656,7 +657,7 @@ def test_memory_per_object_is_the_record_and_little_more() -> None:
 @example(history=[("a", True), ("a", False), ("a", True), ("a", False)], disorder=random.Random(0)).via(
     "an older end of it came after a newer one"
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_events_that_come_twice_or_out_of_order_do_not_bring_the_past_back(
     history: list[tuple[str, bool]], disorder: random.Random
 ) -> None:

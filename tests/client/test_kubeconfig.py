@@ -13,7 +13,7 @@ from windlass.api.errors import WindlassError
 from windlass.client import errors
 from windlass.client.connection import Connection, ExecPlugin, ssl_context
 from windlass.client.credentials import Credentials
-from windlass.client.kubeconfig import load, search_path
+from windlass.client.kubeconfig import load, namespace_of_box, search_path
 from windlass.kits.clock import FakeClock
 
 
@@ -326,3 +326,40 @@ class TestPlugins:
         file.unlink()
         with pytest.raises(WindlassError, match="cannot be read"):
             credentials.refresh()
+
+
+class TestNamespaceOfBox:
+    """The namespace of commands on a box is that which kubectl uses for the same server."""
+
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> Path:
+        return write(tmp_path / "kubeconfig", config(context={"namespace": "default"}))
+
+    def test_the_own_file_counts_if_kubectl_uses_another_server(self, own: Path, tmp_path: Path) -> None:
+        other = write(tmp_path / "other", config(cluster={"server": "https://lab:6443"}))
+        for environ in ({"HOME": str(tmp_path)}, {"KUBECONFIG": str(own)}, {"KUBECONFIG": str(other)}):
+            write(own, config(context={"namespace": "default"}))
+            assert namespace_of_box(own, environ=environ) == ""
+            write(own, config(context={"namespace": "research"}))
+            assert namespace_of_box(own, environ=environ) == "research"
+
+    def test_the_context_of_kubectl_counts_if_it_leads_to_the_box(self, own: Path, tmp_path: Path) -> None:
+        merged = tmp_path / ".kube" / "config"
+        merged.parent.mkdir()
+        write(merged, config())
+        assert namespace_of_box(own, environ={"HOME": str(tmp_path)}) == "team"
+        environ = {"KUBECONFIG": f"{own}:{merged}", "HOME": str(tmp_path)}
+        assert namespace_of_box(own, environ=environ) == "default"  # the first definition wins
+        document = config()
+        document["clusters"].append({"name": "lab", "cluster": {"server": "https://lab:6443"}})
+        document["contexts"].append({"name": "away", "context": {"cluster": "lab", "namespace": "there"}})
+        write(merged, document | {"current-context": "away"})
+        assert namespace_of_box(own, environ={"HOME": str(tmp_path)}) == ""
+
+    def test_a_box_that_was_never_started_has_none(self, tmp_path: Path) -> None:
+        assert namespace_of_box(tmp_path / "kubeconfig", environ={"HOME": str(tmp_path)}) == ""
+
+    def test_a_file_that_is_not_a_kubeconfig_is_named(self, own: Path) -> None:
+        own.write_text("namespace: team\n\tx: [")
+        with pytest.raises(WindlassError, match=f"{own}: is not YAML"):
+            namespace_of_box(own, environ={"KUBECONFIG": str(own)})

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from example_counts import examples
 from fake_transport import FakeTransport, FedStream, ok, streaming
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,7 +68,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 class TestObjects:
     @pytest.mark.parametrize("after", [False, True])
     @given(objects=OBJECTS, size=st.integers(1, 300), piece=st.integers(1, 200))
-    @settings(max_examples=200)
+    @settings(max_examples=examples(200))
     def test_all_come_once_and_in_order_however_the_bytes_are_cut(
         self, after: bool, objects: list[Any], size: int, piece: int
     ) -> None:

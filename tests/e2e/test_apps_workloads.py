@@ -22,7 +22,7 @@ class Page(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words): pass
 server = http.server.ThreadingHTTPServer(("", 8080), Page)
 # As web servers do: serve on until clients have left the list of endpoints.
-signal.signal(signal.SIGTERM, lambda *_: threading.Timer(1.0, lambda: os._exit(0)).start())
+signal.signal(signal.SIGTERM, lambda *_: threading.Timer(3.0, lambda: os._exit(0)).start())
 server.serve_forever()
 """
 CLIENT = """
@@ -30,7 +30,7 @@ import time, urllib.request
 seen, failed = [], 0
 while True:
     try:
-        text = urllib.request.urlopen("http://web/", timeout=5).read().decode()
+        text = urllib.request.urlopen("http://web/", timeout=30).read().decode()
         if text not in seen:
             seen.append(text)
             print("now", text, flush=True)
@@ -70,7 +70,7 @@ def apply(box: Box, *objects: Json) -> str:
 
 
 def rolled_out(box: Box, what: str) -> str:
-    return box.kubectl("rollout", "status", what, "--timeout=90s").stdout
+    return box.kubectl("rollout", "status", what, "--timeout=180s").stdout
 
 
 def test_rollout_undo_and_scale_without_a_gap(box: Box) -> None:
@@ -127,9 +127,7 @@ def _logs(box: Box, pod: str) -> str:
 def test_crashing_container_is_restarted_and_holds_the_rollout(box: Box) -> None:
     """A new version that crashes leaves the old pods in place and times out."""
     stays = ["python3", "-c", "import time; time.sleep(1e6)"]
-    apply(
-        box, workload("Deployment", "frail", stays, replicas=1, minReadySeconds=2, progressDeadlineSeconds=4)
-    )
+    apply(box, workload("Deployment", "frail", stays, replicas=1, minReadySeconds=2))
     rolled_out(box, "deployment/frail")
     crashes = workload(
         "Deployment",
@@ -148,9 +146,12 @@ def test_crashing_container_is_restarted_and_holds_the_rollout(box: Box) -> None
     box.wait_for("the rollout times out", lambda: reason() == "ProgressDeadlineExceeded")
     status = box.get("deployments", "frail")["status"]
     assert (status["availableReplicas"], status["updatedReplicas"]) == (1, 1)
-    pods = box.items("pods", labels="app=frail")
-    restarts = [one["restartCount"] for pod in pods for one in pod["status"].get("containerStatuses") or ()]
-    assert max(restarts) >= 1
+
+    def restarts() -> list[int]:
+        pods = box.items("pods", labels="app=frail")
+        return [one["restartCount"] for pod in pods for one in pod["status"].get("containerStatuses") or ()]
+
+    box.wait_for("the container is started again", lambda: any(restarts()))
     failed = box.kubectl("rollout", "status", "deployment/frail", "--timeout=5s", check=False)
     assert failed.returncode != 0
     box.kubectl("rollout", "undo", "deployment/frail")
@@ -245,7 +246,7 @@ def test_device_plugin_is_accepted_and_left_to_the_node(box: Box) -> None:
     box.wait_for("the event", words)
     assert "k8s-device-plugin:v0.17.1" in words()[0]
     done = box.kubectl(
-        "-n", "kube-system", "rollout", "status", "daemonset/nvidia-device-plugin-daemonset", "--timeout=30s"
+        "-n", "kube-system", "rollout", "status", "daemonset/nvidia-device-plugin-daemonset", "--timeout=90s"
     )
     assert "successfully rolled out" in done.stdout
     assert gpus() == before

@@ -39,23 +39,27 @@ def apply(box: Box, *objects: dict[str, Any]) -> str:
 def test_indexes_run_and_kubectl_waits_for_them(box: Box) -> None:
     indexed = {"completionMode": "Indexed", "completions": 3, "parallelism": 2}
     apply(box, job("sweep", "echo index $JOB_COMPLETION_INDEX on $(hostname)", **indexed))
-    box.kubectl("wait", "--for=condition=complete", "job/sweep", "--timeout=90s")
+    box.kubectl("wait", "--for=condition=complete", "job/sweep", "--timeout=180s")
     lines = box.windlass("logs", "job.batch/sweep").stdout
     assert all(f"index {index} on sweep-{index}" in lines for index in range(3))
     assert "index" in box.kubectl("logs", "job/sweep").stdout
     shown = box.kubectl("get", "jobs", "sweep").stdout.split()
     assert shown[:4] == ["NAME", "STATUS", "COMPLETIONS", "DURATION"]
     assert shown[5:8] == ["sweep", "Complete", "3/3"]
-    told = box.kubectl("describe", "job", "sweep").stdout
-    assert "Completed Indexes:  0-2" in told
-    assert "SuccessfulCreate" in told
-    assert "Job completed" in told
+
+    def told() -> bool:
+        text = box.kubectl("describe", "job", "sweep").stdout
+        return all(
+            words in text for words in ("Completed Indexes:  0-2", "SuccessfulCreate", "Job completed")
+        )
+
+    box.wait_for("its events are told", told)
 
 
 def test_exit_code_of_a_rule_fails_the_job(box: Box) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     apply(box, job("broken", "exit 42", podFailurePolicy={"rules": [rule]}))
-    box.kubectl("wait", "--for=condition=failed", "job/broken", "--timeout=90s")
+    box.kubectl("wait", "--for=condition=failed", "job/broken", "--timeout=180s")
     conditions = box.get("job.batch", "broken")["status"]["conditions"]
     assert [found["reason"] for found in conditions] == ["PodFailurePolicy"] * 2
     assert "exit 42" in box.windlass("ps", "-a").stdout
@@ -63,14 +67,14 @@ def test_exit_code_of_a_rule_fails_the_job(box: Box) -> None:
 
 def test_suspended_job_gives_its_gpus_back_and_runs_again(box: Box) -> None:
     apply(box, job("held", "sleep 600", gpus=8))
-    box.kubectl("wait", "--for=jsonpath={.status.ready}=1", "job/held", "--timeout=90s")
+    box.kubectl("wait", "--for=jsonpath={.status.ready}=1", "job/held", "--timeout=180s")
     box.kubectl("patch", "job", "held", "-p", '{"spec":{"suspend":true}}')
-    box.kubectl("wait", "--for=condition=suspended", "job/held", "--timeout=90s")
+    box.kubectl("wait", "--for=condition=suspended", "job/held", "--timeout=180s")
     apply(box, job("other", "true", gpus=8))
-    box.kubectl("wait", "--for=condition=complete", "job/other", "--timeout=90s")
+    box.kubectl("wait", "--for=condition=complete", "job/other", "--timeout=180s")
     box.kubectl("patch", "job", "held", "-p", '{"spec":{"suspend":false}}')
-    box.kubectl("wait", "--for=jsonpath={.status.ready}=1", "job/held", "--timeout=90s")
-    assert "ended" in box.windlass("cancel", "held").stdout
+    box.kubectl("wait", "--for=jsonpath={.status.ready}=1", "job/held", "--timeout=180s")
+    assert "is being deleted" in box.windlass("cancel", "held").stdout
     box.wait_for(
         "its pods are gone", lambda: not box.items("pods", labels="batch.kubernetes.io/job-name=held")
     )
@@ -101,15 +105,18 @@ def test_job_of_kueue_is_started_with_a_warning(box: Box) -> None:
     queued = job("queued", "true", suspend=True)
     queued["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "default"}
     assert "suspend: false" in apply(box, queued)
-    box.kubectl("wait", "--for=condition=complete", "job/queued", "--timeout=90s")
+    box.kubectl("wait", "--for=condition=complete", "job/queued", "--timeout=180s")
 
 
 def test_cron_job_and_a_job_from_it(box: Box) -> None:
     box.kubectl("create", "cronjob", "tick", "--image=busybox", "--schedule=@hourly", "--", "echo", "tick")
     box.kubectl("create", "job", "now", "--from=cronjob/tick")
-    box.kubectl("wait", "--for=condition=complete", "job/now", "--timeout=90s")
-    shown = box.kubectl("get", "cronjobs").stdout.split()
-    assert shown[8:13] == ["tick", "@hourly", "<none>", "False", "0"]
+    box.kubectl("wait", "--for=condition=complete", "job/now", "--timeout=180s")
+
+    def shown() -> list[str]:
+        return box.kubectl("get", "cronjobs").stdout.split()[8:13]
+
+    box.wait_for("no job is active", lambda: shown() == ["tick", "@hourly", "<none>", "False", "0"])
     refused = box.kubectl(
         "create", "cronjob", "bad", "--image=busybox", "--schedule=* *", "--", "true", check=False
     )

@@ -260,7 +260,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("node drain gpu-1 --yes --grace-period 0 --timeout 30s", r"gpu-1"),
     ("plugin ls", r"low-priority-gate(.|\n)*policy in force"),
     ("install --dry-run", r"dry run"),
-    ("model ls", r"single-node mode serves"),
+    ("model ls", r"No models"),
     ("workflow ls", r"No workflows"),
     ("generate products.csv --prompt {name} --name shop --detach", r"shop"),
     ("upgrade --check", r"ready: "),

@@ -71,7 +71,7 @@ def kind(box: Box) -> str:
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
     ]
     apply(box, crd)
-    box.kubectl("wait", "--for=condition=established", f"crd/{KIND}", "--timeout=30s")
+    box.kubectl("wait", "--for=condition=established", f"crd/{KIND}", "--timeout=90s")
     return KIND
 
 
@@ -124,7 +124,7 @@ def test_operator_written_with_kopf_runs_a_training(box: Box, kind: str, tmp_pat
         )
     finally:
         operator.terminate()
-        operator.wait(30)
+        operator.wait(90)
     assert "cleaned up sum" in log.read_text()
 
 

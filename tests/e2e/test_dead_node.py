@@ -68,7 +68,7 @@ def test_gangs_are_whole_again_within_a_minute_of_the_known_death_of_a_machine(
     box.windlass("submit", "--name", "blocker", "-g", "3", "--", "sleep", "1000")
     machine = SecondMachine(box, tmp_path)
     try:
-        box.wait_for("the second node is ready", lambda: _is_ready(box, "second"), 60)
+        box.wait_for("the second node is ready", lambda: _is_ready(box, "second"))
         for kind in KINDS:
             name = f"gang-{kind}"
             box.windlass(
@@ -84,7 +84,7 @@ def test_gangs_are_whole_again_within_a_minute_of_the_known_death_of_a_machine(
                 and not pod["metadata"].get("deletionTimestamp")
             }
 
-        box.wait_for("all ranks run", lambda: len(nodes()) == 2 * len(KINDS), 60)
+        box.wait_for("all ranks run", lambda: len(nodes()) == 2 * len(KINDS))
         before = nodes()
         assert sorted(before.values()) == sorted([first] * 3 + ["second"] * 3)
         box.windlass("cancel", "blocker", "--wait")

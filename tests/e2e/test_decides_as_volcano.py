@@ -19,7 +19,7 @@ from same_decisions import Stage, make_priorities, open_queue
 from scheduler_processes import WindlassPart
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
-SECONDS = 60.0
+SECONDS = 120.0
 HOLD_SECONDS = {"volcano": 1.0, "windlass": 0.4}
 """So long must a decision stay: several cycles of the first; the second decides when something changes."""
 RUNS = [(name, policy) for name in ("volcano", "windlass") for policy in POLICIES]

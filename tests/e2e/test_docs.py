@@ -17,7 +17,7 @@ from pathlib import Path
 import kubectl
 import pytest
 from console_blocks import PageError, Shell, Step, check, matches, normal, steps
-from single_node import ROOT, WINDLASS, processes_naming
+from single_node import ROOT, WINDLASS, left_of
 
 FOLDERS = ("start", "guides", "concepts", "operations", "operations/benchmarks")
 PROSE = {
@@ -60,11 +60,13 @@ PROSE = {
     "docs/operations/benchmarks/api-server.md",
     "docs/operations/benchmarks/engine.md",
     "docs/operations/benchmarks/generation.md",  # `make bench-generation` prints it
+    "docs/operations/benchmarks/workflows.md",  # `make bench-workflows` prints it
     "docs/operations/benchmarks/jobs.md",  # `make bench-jobs` prints it
     "docs/operations/benchmarks/packing.md",  # `make sim-tables` plays it
     "docs/operations/benchmarks/peers.md",
     "docs/operations/benchmarks/run-times.md",
     "docs/operations/benchmarks/slurm.md",
+    "docs/operations/benchmarks/subtitles.md",  # ``test_workflows.py`` runs the example
     "docs/operations/benchmarks/time-sharing.md",
     "docs/operations/performance.md",
     "docs/operations/gpus.md",
@@ -139,8 +141,8 @@ class Reader:
                 return fault
             time.sleep(0.5)
 
-    def leave(self) -> list[int]:
-        """End everything; the processes that would not."""
+    def leave(self) -> dict[int, str]:
+        """End everything; return the processes that would not."""
         subprocess.run(
             [WINDLASS, "down", "--purge", "--yes"],
             env=self.environment,
@@ -148,7 +150,7 @@ class Reader:
             timeout=120,
             check=False,
         )
-        left = processes_naming(self.home)
+        left = left_of(self.home)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
@@ -160,7 +162,7 @@ class Reader:
 def reader() -> Iterator[Reader]:
     one = Reader()
     yield one
-    assert one.leave() == [], "processes left after windlass down --purge"
+    assert one.leave() == {}, "processes left after windlass down --purge"
 
 
 @pytest.mark.kubectl

@@ -7,34 +7,47 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import acceptance_manifests
+import agent_on_cluster
 import pytest
 import yaml
 from clusters import Cluster, eventually
+from hollow_kubelet import HollowKubelet
 from hollow_pods import add_nodes, end_pods, start_kwok
-from realkube import CRDS, RealKube, end, free_ports
+from realkube import CRDS, RealKube, end, free_ports, spawn
 from scheduler_processes import WindlassPart
+from workflow_of_parts import check_end, workflow_of_parts
 
 from windlass.api import annotations as names
-from windlass.api import leaderworkerset_fields as lws
+from windlass.api.fields import leaderworkerset
 from windlass.api.job_kind_families import JOB_KIND_FAMILIES
 from windlass.api.rbac_resources import ROLES
 from windlass.api.resources import (
+    AIGC_JOBS,
+    AIGC_WORKFLOWS,
     CONFIG_MAPS,
     JAX_JOBS,
     JOB_FLOWS,
     JOB_SETS,
     JOB_TEMPLATES,
     LEADER_WORKER_SETS,
+    MODEL_CACHES,
     MPI_JOBS,
     MPI_JOBS_V2BETA1,
+    NODES,
     PADDLE_JOBS,
+    PERSISTENT_VOLUMES,
     POD_GROUPS,
     PODS,
+    PRIORITY_CLASSES,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
     RAY_CRON_JOBS,
@@ -48,6 +61,7 @@ from windlass.api.resources import (
     TRAINING_RUNTIMES,
     VOLCANO_CRON_JOBS,
     VOLCANO_JOBS,
+    WORKFLOWS,
     XGBOOST_JOBS,
     Resource,
 )
@@ -59,8 +73,8 @@ Json = dict[str, Any]
 class Scene:
     """A cluster with hollow nodes, and a namespace for one test."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, kubelet: HollowKubelet) -> None:
+        self.cluster, self.kubelet = cluster, kubelet
         self.namespace = ""
 
     def path(self, kind: Resource, name: str = "") -> str:
@@ -118,7 +132,15 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def processes(real_kube: RealKube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the real node for outputs of generation jobs."""
+    return tmp_path_factory.mktemp("outputs")
+
+
+@pytest.fixture(scope="module")
+def processes(
+    real_kube: RealKube, tmp_path_factory: pytest.TempPathFactory, outputs: Path
+) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("kinds")
     cluster = Cluster.of_real(real_kube)
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -129,17 +151,30 @@ def processes(real_kube: RealKube, tmp_path_factory: pytest.TempPathFactory) -> 
             real_kube.install_crds(CRDS / family)
     kwok = start_kwok(real_kube, folder)
     nodes = add_nodes(cluster, 3, "kinds")
+    kubelet = HollowKubelet(folder, real_kube.authority)
+    kubelet.serve(cluster, nodes)
     scheduler = WindlassPart(real_kube, "scheduler", name="kinds-scheduler")
     (port,) = free_ports(1)
     progress = {"progressBind": f"127.0.0.1:{port}", "progressAddress": f"https://localhost:{port}"}
     settings = folder / "settings.yaml"
-    settings.write_text(yaml.safe_dump({"controllers": progress}))
+    settings.write_text(
+        yaml.safe_dump(
+            {
+                "controllers": {
+                    **progress,
+                    "outputsFolder": str(outputs),
+                    "modelsFolder": str(outputs / "models"),
+                }
+            }
+        )
+    )
     controllers = WindlassPart(
         real_kube, "controller", f"--settings={settings}", "--own-namespace=default", name="kinds-controller"
     )
     try:
-        yield Scene(cluster)
+        yield Scene(cluster, kubelet)
     finally:
+        kubelet.stop()
         controllers.stop()
         scheduler.stop()
         end(kwok)
@@ -357,12 +392,15 @@ def test_ray_service_and_cron_job_create_their_clusters(scene: Scene) -> None:
     scene.create(RAY_SERVICES, "serve", {"serveConfigV2": config, "rayClusterConfig": cluster})
     (pod,) = scene.running(1).values()
     assert pod["metadata"]["labels"]["ray.io/serve"] == "false", "no proxy answers on a hollow node"
-    status = scene.status(RAY_SERVICES, "serve")
-    assert status["pendingServiceStatus"]["rayClusterName"] == pod["metadata"]["labels"]["ray.io/cluster"]
-    assert {one["type"]: one["reason"] for one in status["conditions"]} == {
-        "Ready": "Initializing",
-        "UpgradeInProgress": "Initializing",
-    }
+
+    def initializing() -> bool:
+        status = scene.status(RAY_SERVICES, "serve")
+        pending = (status.get("pendingServiceStatus") or {}).get("rayClusterName")
+        reasons = {one["type"]: one["reason"] for one in status.get("conditions") or ()}
+        wanted = {"Ready": "Initializing", "UpgradeInProgress": "Initializing"}
+        return pending == pod["metadata"]["labels"]["ray.io/cluster"] and reasons == wanted
+
+    eventually(initializing)
     scene.cluster.delete(scene.path(RAY_SERVICES, "serve")).ok()
     job = {"entrypoint": "true", "rayClusterSpec": cluster}
     scene.create(RAY_CRON_JOBS, "nightly", {"schedule": "@every 1s", "jobTemplate": job})
@@ -406,10 +444,13 @@ def test_groups_of_a_leader_worker_set(scene: Scene) -> None:
     for name, pod in pods.items():
         metadata, group, worker = pod["metadata"], name.split("-")[1], [*name.split("-"), "0"][2]
         labels, notes = metadata["labels"], metadata["annotations"]
-        assert (labels[lws.GROUP_INDEX], labels[lws.WORKER_INDEX]) == (group, worker)
-        assert labels[lws.GROUP_KEY] == pods[f"llm-{group}"]["metadata"]["labels"][lws.GROUP_KEY]
+        assert (labels[leaderworkerset.GROUP_INDEX], labels[leaderworkerset.WORKER_INDEX]) == (group, worker)
+        assert (
+            labels[leaderworkerset.GROUP_KEY]
+            == pods[f"llm-{group}"]["metadata"]["labels"][leaderworkerset.GROUP_KEY]
+        )
         assert notes[names.LWS_LEADER_ADDRESS] == f"llm-{group}.llm.{scene.namespace}"
-        assert notes[names.GROUP_NAME] == f"llm-{group}-{labels[lws.REVISION]}"
+        assert notes[names.GROUP_NAME] == f"llm-{group}-{labels[leaderworkerset.REVISION]}"
         assert not pod["spec"].get("schedulingGates")
         assert pod["spec"]["schedulerName"] == "windlass"
         variables = {one["name"]: one["valueFrom"] for one in pod["spec"]["containers"][0]["env"]}
@@ -431,3 +472,125 @@ def test_groups_of_a_leader_worker_set(scene: Scene) -> None:
     scene.cluster.patch(scene.path(LEADER_WORKER_SETS, "llm"), {"spec": {"replicas": 1}}).ok()
     assert sorted(scene.running(3)) == ["llm-0", "llm-0-1", "llm-0-2"]
     scene.cluster.delete(scene.path(LEADER_WORKER_SETS, "llm")).ok()
+
+
+@pytest.fixture
+def real_node(scene: Scene, real_kube: RealKube, tmp_path: Path) -> Iterator[str]:
+    """Node that runs programs, the only one that takes pods."""
+    name = "kinds-programs"
+    argv = [sys.executable, agent_on_cluster.__file__, str(real_kube.kubeconfig)]
+    agent = spawn([*argv, str(tmp_path / "node"), name, "simulated:2"], tmp_path / "agent.log")
+    nodes = [node for node in scene.items(NODES) if node != name]
+
+    def cordon(value: bool) -> None:
+        for node in nodes:
+            scene.cluster.patch(scene.path(NODES, node), {"spec": {"unschedulable": value}}).ok()
+
+    cordon(True)
+    try:
+        eventually(lambda: (scene.status(NODES, name).get("allocatable") or {}).get("nvidia.com/gpu") == "2")
+        yield name
+    finally:
+        cordon(False)
+        end(agent, 30)
+        scene.cluster.delete(scene.path(NODES, name))
+
+
+def generation_job(rows: int, **spec: Any) -> Json:
+    lines = "".join(
+        json.dumps({"id": f"r{n}", "prompt": f"row {n}", "kind": "ab"[n % 2]}) + "\n" for n in range(rows)
+    )
+    return {"input": {"source": "inline", "format": "jsonl", "idField": "id", "inline": lines}, **spec}
+
+
+@pytest.fixture
+def model_agent(scene: Scene, real_node: str, real_kube: RealKube, outputs: Path) -> Iterator[None]:
+    """Agent for models of the real node, as the chart's DaemonSet runs it."""
+    argv = [sys.executable, "-m", "windlass.node.model_agent", f"--kubeconfig={real_kube.kubeconfig}"]
+    argv += [f"--node-name={real_node}", f"--directory={outputs / 'models'}"]
+    process = spawn(argv, outputs / "models.log")
+    try:
+        yield
+    finally:
+        end(process)
+
+
+@pytest.mark.usefixtures("model_agent")
+def test_generation_jobs_run_to_completion(
+    scene: Scene, real_node: str, real_kube: RealKube, outputs: Path, tmp_path: Path
+) -> None:
+    high = {"metadata": {"name": "aigc-high"}, "value": 10_000}  # the chart creates both
+    scene.cluster.post(scene.path(PRIORITY_CLASSES), high).ok(201)
+    medium = {"metadata": {"name": "aigc-medium"}, "value": 1_000}
+    scene.cluster.post(scene.path(PRIORITY_CLASSES), medium).ok(201)
+    manifest = acceptance_manifests.manifest_path(1)
+    argv = ["kubectl", "--kubeconfig", str(real_kube.kubeconfig), "--namespace", scene.namespace]
+    subprocess.run([*argv, "apply", "-f", str(manifest)], check=True, capture_output=True, timeout=60)
+    (tmp_path / "weights").write_bytes(b"x" * 1000)
+    model = {"name": "tiny", "source": (tmp_path / "weights").as_uri()}
+    spec = generation_job(300, replicas=2, grouping={"by": "kind"}, model=model)
+    spec["runtimeRef"] = {"name": "builtin-generate", "parameters": {"secondsPerItem": 0.02}}
+    scene.create(AIGC_JOBS, "rows", {**spec, "batching": {"mode": "Fixed", "size": 5}})
+
+    def items(name: str) -> Json:
+        return scene.status(AIGC_JOBS, name).get("items") or {}
+
+    def some_done() -> bool:
+        return items("rows").get("done", 0) >= 10
+
+    eventually(some_done)
+    scene.cluster.delete(scene.path(PODS, "rows-driver")).ok()
+
+    def over(name: str) -> Json:
+        status = scene.status(AIGC_JOBS, name)
+        assert status.get("phase") in ("Succeeded", "Failed"), (status, scene.pods())
+        return status
+
+    for name in ("text-generation", "rows"):
+        status = eventually(lambda name=name: over(name))
+        assert status["phase"] == "Succeeded", status
+        assert items(name)["done"] == items(name)["total"] > 0
+        file = outputs / f"{scene.namespace}-{name}" / "outputs.jsonl"
+        written = [json.loads(line)["id"] for line in file.read_text().splitlines()]
+        assert len(written) == len(set(written)) == items(name)["total"]
+    assert [one["name"] for one in scene.status(AIGC_JOBS, "rows")["groups"]] == ["a", "b"]
+    caches = list(scene.items(MODEL_CACHES).values())
+    assert [(one["spec"]["nodeName"], one["status"]["state"]) for one in caches] == [(real_node, "Ready")]
+    status = scene.status(AIGC_JOBS, "rows")
+    assert set(status["model"]) == {"found"}  # by the workers that the second driver met
+    (ready,) = [one for one in status["conditions"] if one["type"] == "ModelReady"]
+    assert (ready["status"], ready["reason"]) == ("True", "Ready")
+    scene.cluster.delete(scene.path(MODEL_CACHES, caches[0]["metadata"]["name"])).ok()
+    eventually(lambda: not scene.items(MODEL_CACHES))
+
+
+def test_workflows_take_outputs_from_logs_of_kubelets(scene: Scene) -> None:
+    space = scene.namespace
+    claim = {"namespace": space, "name": "windlass-artifacts"}
+    volume = {
+        "accessModes": ["ReadWriteMany"],
+        "capacity": {"storage": "10Gi"},
+        "claimRef": claim,
+        "hostPath": {"path": str(scene.kubelet.claims)},
+    }
+    scene.create(PERSISTENT_VOLUMES, f"artifacts-{space}", volume)
+    for kind in (WORKFLOWS, AIGC_WORKFLOWS):
+        name = kind.singular
+        scene.cluster.post(scene.path(kind), workflow_of_parts(kind, name)).ok(201)
+        done: set[str] = set()
+
+        def ended(kind: Resource = kind, name: str = name, done: set[str] = done) -> Json:
+            for pod, found in scene.pods().items():
+                if (found.get("status") or {}).get("phase") != "Running" or pod in done:
+                    continue
+                assert found["spec"]["schedulerName"] == "windlass"
+                if "-split-" in pod:  # the kubelet does not answer at once
+                    scene.kubelet.unreadable.add(f"/containerLogs/{space}/{pod}/main")
+                scene.kubelet.run(scene.cluster, found)
+                done.add(pod)
+            status = scene.status(kind, name)
+            assert status.get("finishedAt"), (sorted(done), status)
+            return status
+
+        check_end(eventually(ended))
+    assert not scene.kubelet.unreadable

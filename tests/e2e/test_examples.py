@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 from single_node import ROOT, Box
+
+from windlass.api.resources import NODES
 
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "01-distributed-digits"
@@ -100,13 +106,14 @@ def test_a_rank_killed_in_the_middle_restarts_the_whole_gang(box: Box, tmp_path:
 
 def rank_process(box: Box, pod: str) -> int:
     """The process of this machine that trains in ``pod``."""
+    mark = f"WINDLASS_ATTEMPT={box.get('pod', pod)['metadata']['uid']}/".encode()
     for entry in Path("/proc").iterdir():
         try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"/digits/train.py" in command.split(b"\0") and f"HOSTNAME={pod}".encode() in environment:
+        if b"/digits/train.py" in command.split(b"\0") and mark in environment:
             return int(entry.name)
     raise AssertionError(f"no process of {pod}\n{box.logs()}")
 
@@ -223,3 +230,115 @@ def test_in_two_steps_the_gpu_is_idle_for_less_time(box: Box):
     assert idle["whole"] >= 5
     assert int(rows[1][5].removesuffix("s")) == pytest.approx(idle["whole"] - idle["steps"], abs=1)
     assert idle["steps"] < idle["whole"]
+
+
+def test_members_train_one_model_and_only_weights_leave_them(box: Box, tmp_path: Path):
+    labels = {"metadata": {"labels": {"federation/north": "true", "federation/south": "true"}}}
+    with closing(box.client()) as client:
+        for node in client.list(NODES).items:
+            client.patch(NODES, node["metadata"]["name"], labels)
+    program = EXAMPLES / "federated-averaging" / "federated.py"
+
+    def federated(command: str) -> str:
+        words = [sys.executable, program, command, tmp_path]
+        done = subprocess.run(words, env=box.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    printed = subprocess.run([sys.executable, program, "workflow"], capture_output=True, text=True)
+    assert printed.stdout == (program.parent / "workflow.yaml").read_text()
+    federated("share")
+    found = re.findall(r"images of the (\w+), weights of (\w+): ([\d.]+) %", federated("run"))
+    accuracy = {(images, weights): float(text) for images, weights, text in found}
+    for member, other in (("north", "south"), ("south", "north")):
+        assert accuracy[member, other] < 20  # a model of the other member has not seen these digits
+        assert accuracy[member, "all"] > 75
+    passed = json.loads(
+        box.windlass("workflow", "graph", "federated-averaging", "--artifacts", "-o", "json").stdout
+    )["items"]
+    assert {one["name"] for one in passed if one["from"] != "(workflow)"} == {"weights"}
+    digests = {one["sha256"] for one in passed if one["sha256"]}
+    assert len(digests) == 14
+    (store,) = (box.state.path / "node/claims").glob("*windlass-artifacts")
+    files = [path for path in store.iterdir() if path.is_file()]
+    assert {path.name for path in files} >= digests
+    data = {
+        line
+        for member in ("north", "south")
+        for name in ("digits.csv", "test.csv")
+        for line in (tmp_path / member / name).read_text().split()
+    }
+    pixels = {tuple(map(float, line.split(",")[:64])) for line in data}
+    for path in files:
+        with tarfile.open(path) as archive:
+            (member,) = [one for one in archive.getmembers() if one.isfile()]
+            content = archive.extractfile(member)
+            assert content is not None
+            text = content.read().decode()
+        rows = json.loads(text)
+        assert [len(row) for row in rows] == [65] * 10
+        assert not any(line in text for line in data)
+        assert not any(tuple(row[:64]) in pixels or tuple(16 * w for w in row[:64]) in pixels for row in rows)
+    status = box.get("aigcworkflows", "federated-averaging")["status"]
+    values = {
+        entry["value"]
+        for node in status["nodes"].values()
+        for entry in (node.get("outputs") or {}).get("parameters") or ()
+    }
+    assert all(re.fullmatch(r"\d+(\.\d)?", value) for value in values)
+
+
+def _folder_of(pid: int) -> str:
+    """Return the working directory of a process; empty if it has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def test_texts_of_a_shop_are_written_once_by_groups_whatever_is_killed(box: Box, tmp_path: Path):
+    folder = EXAMPLES / "shop-texts"
+    for path in folder.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    listed = subprocess.run(
+        [sys.executable, "products.py", "60"], cwd=tmp_path, capture_output=True, check=True
+    )
+    (tmp_path / "products.csv").write_bytes(listed.stdout)
+    job = (folder / "job.yaml").read_text().replace("/tmp/shop-texts", str(tmp_path))
+    job = job.replace("calls.log}", "calls.log, seconds: 0.15}")
+    log, text = tmp_path / "calls.log", tmp_path / "texts.csv"
+    log.touch()
+    box.windlass("apply", "-f", "-", stdin=job)
+
+    def calls() -> list[list[str]]:
+        return [line.split() for line in log.read_text().splitlines()]
+
+    box.wait_for("some texts are there", lambda: len(calls()) >= 20)
+    workers = [pid for pid in box.processes() if _folder_of(pid) == str(tmp_path)]
+    assert all(pid > 1 for pid in workers)
+    os.kill(workers[-1], signal.SIGKILL)
+    box.wait_for(
+        "all texts are there", lambda: box.get("aigcjobs", "shop-texts")["status"]["phase"] == "Succeeded"
+    )
+    with text.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == [f"S{number:05}" for number in range(1, 61)]
+    assert all(float(row["score"]) >= 90 or row["quality"] == "low" for row in rows)
+    made = calls()
+    switches = sum(int(call[2]) for call in made)
+    assert switches <= 4 * len({call[1] for call in made}) + 8  # input order has about 45
+    again = len(made)
+    box.windlass("delete", "aigcjob", "shop-texts")
+    box.wait_for("the job is gone", lambda: not box.items("aigcjobs"))
+    box.windlass("apply", "-f", "-", stdin=job)
+    box.wait_for(
+        "the second run ends",
+        lambda: (box.get("aigcjobs", "shop-texts").get("status") or {}).get("phase") == "Succeeded",
+    )
+    assert len(calls()) == again
+    command = [sys.executable, "naive.py", "products.csv"]
+    assert subprocess.run([*command, "--crash-at", "0.5"], cwd=tmp_path).returncode == 3
+    assert subprocess.run(command, cwd=tmp_path, check=True).returncode == 0
+    naive = [line.split() for line in (tmp_path / "naive.log").read_text().splitlines()]
+    assert len(naive) > 1.2 * len(made)
+    assert sum(int(call[2]) for call in naive) > 3 * switches

@@ -111,11 +111,14 @@ def test_f52_share_and_use_of_each_sharer_are_shown(box: Box) -> None:
     for number in (0, 1):
         node_of(box, f"share-{number}")
     apply(box, pods[2])
-    (row,) = [r for r in json.loads(box.windlass("gpu", "-o", "json").stdout)["items"] if r["node"] == node]
-    assert [(h["pod"], h["memoryMib"], h["usedMemoryMib"]) for h in row["holders"]] == [
-        ("default/share-0", 10240, 3072),
-        ("default/share-1", 10240, 0),
-    ]
+
+    def shares() -> list[tuple[str, int, int]]:
+        rows = json.loads(box.windlass("gpu", "-o", "json").stdout)["items"]
+        holders = [holder for row in rows if row["node"] == node for holder in row["holders"]]
+        return [(h["pod"], h["memoryMib"], h["usedMemoryMib"]) for h in holders]
+
+    used = [("default/share-0", 10240, 3072), ("default/share-1", 10240, 0)]
+    box.wait_for("shares and use are shown", lambda: shares() == used)
     assert "share-0(10G,3G used) share-1(10G,0 used)" in box.windlass("gpu").stdout
     box.wait_for("it waits", lambda: "why:" in box.windlass("explain", "share-2").stdout)
     assert not box.get("pod", "share-2")["spec"].get("nodeName")

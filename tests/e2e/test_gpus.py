@@ -284,7 +284,7 @@ class TestSharesAndHealth:
         box.windlass("delete", "pod", "mine")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(500)
 def test_the_check_for_real_cards_runs(tmp_path: Path) -> None:
     """`make gpu-check`, as far as it goes without CUDA."""
     with mps_daemon(tmp_path):
@@ -297,7 +297,7 @@ def test_the_check_for_real_cards_runs(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=450,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -56,6 +56,6 @@ def test_a_wrong_map_is_told_before_anything_starts(images: Path, detach: tuple[
         assert done.returncode != 0
         assert "WL-IMAGES-400" in done.stderr
         assert f"lab/tool:*: path: there is no directory {images.parent / 'nowhere'}" in done.stderr
-        assert box.processes() == []
+        assert box.left() == {}
     finally:
         box.close()

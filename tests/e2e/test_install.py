@@ -66,30 +66,40 @@ def ours(api: Cluster) -> list[str]:
     return [name for file, name in names.items() if file in wanted]
 
 
-def none_left(api: Cluster) -> bool:
-    """Whether the project's CRDs are gone; raises with what the server says of those that are still going. It waits
-    a minute for the objects of one to go, and then begins anew."""
-    left = ours(api)
+def none_terminating(api: Cluster) -> bool:
+    """Whether no CRD is being deleted; raises with what the server says of those that are. It waits a minute for the
+    objects of one to go, and then begins anew."""
     words = {
-        o["metadata"]["name"]: [c["message"] for c in o["status"]["conditions"] if c["type"] == "Terminating"]
+        o["metadata"]["name"]: [
+            c["message"] for c in o["status"].get("conditions", ()) if c["type"] == "Terminating"
+        ]
         for o in api.get(CRDS).ok()["items"]
-        if o["metadata"]["name"] in left
+        if "deletionTimestamp" in o["metadata"]
     }
     assert not words, words
     return True
 
 
-def until_none_left(kube: RealKube, api: Cluster) -> None:
+def until_none_terminating(kube: RealKube, api: Cluster) -> None:
     """Now and then the server lets a CRD lie that is deleted while it renews its storage (1.36: the other CRDs with
     that error are tried again, one is not): it is restarted then, as an administrator would."""
     try:
-        eventually(lambda: none_left(api), seconds=100)
-    except AssertionError as problem:
-        if "storage is (re)initializing" not in str(problem):
-            raise
+        eventually(lambda: none_terminating(api), seconds=100)
+    except AssertionError:
         kube.stop_apiserver()
         kube.start_apiserver()
-        eventually(lambda: none_left(api), seconds=150)
+        eventually(lambda: none_terminating(api), seconds=150)
+
+
+def until_none_left(kube: RealKube, api: Cluster) -> None:
+    until_none_terminating(kube, api)
+    assert not ours(api)
+
+
+@pytest.fixture(autouse=True)
+def _settled(kube: RealKube, api: Cluster) -> None:
+    """No test begins among CRDs that the one before it deleted: ``windlass install`` refuses those."""
+    until_none_terminating(kube, api)
 
 
 def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: Cluster) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from single_node import Box
 
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import (
     JAX_JOBS,
     MPI_JOBS,
@@ -103,9 +103,7 @@ def test_ranks_meet_at_the_address_of_their_environment(box: Box, resource: Reso
     box.wait_for(f"{name} ends", lambda: state(box, resource, name) in ("Succeeded", "Failed"))
     logs = box.windlass("logs", name, "--all").stdout
     assert state(box, resource, name) == "Succeeded", logs
-    box.wait_for(
-        "the worker wrote its line", lambda: "sent" in box.windlass("logs", name, "--all").stdout, 30
-    )
+    box.wait_for("the worker wrote its line", lambda: "sent" in box.windlass("logs", name, "--all").stdout)
     assert "connected from-the-worker" in box.windlass("logs", name, "--all").stdout
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from single_node import Box, processes_naming
+from single_node import Box, left_of, processes_naming
 
 from windlass.api.views.wire import moment
 
@@ -109,7 +109,7 @@ def test_down_ends_everything_on_a_full_disk(small_disk: Box, tmp_path: Path):
     assert processes_naming(tmp_path / "starts")
     done = box.windlass("down")
     assert done.stdout.startswith("ended ")
-    assert box.processes() == processes_naming(tmp_path / "starts") == []
+    assert box.left() == left_of(tmp_path / "starts") == {}
 
 
 @pytest.mark.timeout(400)

@@ -67,7 +67,7 @@ def test_a_waiting_job_has_its_model_and_four_workers_load_it_once(box: Box, tmp
     cache = box.wait_for("the model is on the node", ready)
     assert (cache["spec"]["model"]["name"], cache["status"]["bytes"]) == ("tiny", 100_000)
     phase = (box.get("aigcjobs", "shared").get("status") or {}).get("phase")
-    assert phase in (None, "Pending", "Queued")
+    assert phase in (None, "Pending", "Queued", "Preloading", "Preprocessing", "WaitingForGPU")
     box.windlass("cancel", "holder")
 
     def status() -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ def test_a_waiting_job_has_its_model_and_four_workers_load_it_once(box: Box, tmp
     assert found["model"] == {"loaded": 1, "attached": 3}
     text = (tmp_path / "shared" / "outputs.jsonl").read_text()
     assert text.count('"text":"100000"') == 60
-    assert "/dev/shm/windlass-models/" in text
+    assert "/dev/shm/windlass-models-" in text
 
     box.kubectl("apply", "-f", "-", stdin=job("next", tmp_path, 1))
     found = box.wait_for(
@@ -88,3 +88,21 @@ def test_a_waiting_job_has_its_model_and_four_workers_load_it_once(box: Box, tmp
     )
     assert box.get("aigcjobs", "next")["status"]["model"] == {"found": 1}
     assert [each["metadata"]["uid"] for each in box.items("modelcaches")] == [cache["metadata"]["uid"]]
+
+    assert "ModelReady" in {one["type"] for one in found_conditions(box, "next")}
+    box.windlass("submit", "--gpus", "4", "--name", "full", "--", "sleep", "600")
+    box.wait_for("the node with the model is full", lambda: box.job_phase("full") == "Running")
+    box.windlass("node", "add-simulated", "--count", "1", "--gpus", "1")
+    elsewhere = yaml.safe_load(job("elsewhere", tmp_path, 1))
+    elsewhere["spec"]["template"]["metadata"] = {"annotations": {"windlass.dev/item-seconds": "0.01"}}
+    box.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(elsewhere))
+
+    def bound() -> str:
+        pods = [pod for pod in box.items("pods") if pod["metadata"]["name"] == "elsewhere-worker-0"]
+        return pods[0]["spec"].get("nodeName", "") if pods else ""
+
+    assert box.wait_for("a node without the model is taken", bound) == "sim-0"
+
+
+def found_conditions(box: Box, name: str) -> list[dict[str, Any]]:
+    return box.get("aigcjobs", name)["status"]["conditions"]

@@ -12,7 +12,11 @@ import pytest
 from chat_server import ChatServer, serving_chat
 from single_node import WINDLASS, Box
 
-openai = pytest.importorskip("openai", reason="the client of OpenAI is not installed")
+
+@pytest.fixture(scope="module", name="openai")
+def library() -> Any:
+    """The client of OpenAI, imported only where its tests run: that takes seconds."""
+    return pytest.importorskip("openai", reason="the client of OpenAI is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +26,7 @@ def model() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def client(model: ChatServer) -> Iterator[Any]:
+def client(model: ChatServer, openai: Any) -> Iterator[Any]:
     with Box() as box:
         backend = f"http://127.0.0.1:{model.server_address[1]}/v1"
         command = [WINDLASS, "batch-api", "--backend", backend, "--listen", "127.0.0.1:0"]
@@ -67,6 +71,7 @@ def answers(client: Any, identifier: str) -> dict[str, Any]:
 
 
 def test_a_batch_is_answered_once_each_and_a_bad_request_is_one_line(client: Any, model: ChatServer) -> None:
+    """W10: a prompt too long is one line of the error file, and the batch completes."""
     texts = {f"r-{number}": f"text {number}" for number in range(200)} | {"odd": "bad text"}
     batch = until(client, start(client, texts), lambda each: each.status in ("completed", "failed"))
     assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == (

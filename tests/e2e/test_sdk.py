@@ -21,6 +21,7 @@ from windlass.client.connection import Connection
 from windlass.sdk import (
     Executor,
     Future,
+    ItemFailed,
     JobBuilder,
     JobDeleted,
     JobFailed,
@@ -28,6 +29,7 @@ from windlass.sdk import (
     RemoteTraceback,
     Target,
 )
+from windlass.sdk.workflows import DAG, Parameter, Workflow, WorkflowFailed, WorkflowRun, script
 
 pytestmark = pytest.mark.timeout(300)
 SECONDS = 120
@@ -213,6 +215,61 @@ def test_a_script_needs_two_lines(box: Box) -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("45\n", "", 0)
 
 
+def test_map_over_many_items_has_each_result_once_in_order(box: Box, here: Target) -> None:
+    def halved(number: int, text: str) -> str:
+        if number == 7:
+            raise KeyError(text)
+        if number == 8 and not os.path.exists(f"{box.folder}/tried"):
+            open(f"{box.folder}/tried", "w").close()
+            os._exit(3)
+        return f"{number / 2:g}{text}"
+
+    counts: list[dict[str, Any]] = []
+    numbers = range(1100)
+    with pytest.raises(KeyError, match="'a'") as caught:
+        list(
+            windlass.map(
+                halved, numbers, "a" * 1100, progress=lambda now: counts.append(dict(now)), target=here
+            )
+        )
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert counts[-1]["done"] == 1099
+    results = list(windlass.map(halved, numbers, "b" * 1100, errors="return", workers=2, target=here))
+    assert isinstance(results.pop(7), KeyError)
+    assert results == [f"{number / 2:g}b" for number in numbers if number != 7]
+    late: list[Any] = list(
+        windlass.map(time.sleep, [0, 30], timeout=0.5, retries=0, errors="return", target=here)
+    )
+    assert late[0] is None
+    assert isinstance(late[1], ItemFailed)
+    assert late[1].reason == "Timeout"
+
+
+def test_a_map_whose_program_was_killed_goes_on_where_it_was(box: Box, here: Target) -> None:
+    script = box.folder / "map.py"
+    script.write_text(
+        "import sys, time, windlass\n"
+        "def slow(number):\n"
+        "    with open('calls', 'a') as file: file.write(f'{number}\\n')\n"
+        "    time.sleep(0.02)\n"
+        "    return number + 1\n"
+        "print(sum(windlass.map(slow, range(200), engine='items', name='slow', keep=True, workers=2)))\n"
+    )
+    calls = box.folder / "calls"
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, env=box.environment, cwd=box.folder) as program:
+        deadline = time.monotonic() + SECONDS
+        while not calls.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        program.kill()
+    for _ in range(2):  # follows the job, then finds what was kept
+        done = subprocess.run(command, env=box.environment, cwd=box.folder, capture_output=True, text=True)
+        assert (done.stdout, done.returncode) == (f"{sum(range(201))}\n", 0), done.stderr
+    assert sorted(map(int, calls.read_text().split())) == list(range(200))
+    with pytest.raises(Exception, match="no option gpu_memory"):
+        list(windlass.map(abs, [1], engine="items", gpu_memory="1Gi", target=here))
+
+
 def test_errors_before_the_job_have_cause_and_remedy(here: Target) -> None:
     with pytest.raises(Exception, match="no node has 3 GPUs") as caught:
         windlass.submit(print, gpus=3, target=here)
@@ -220,3 +277,35 @@ def test_errors_before_the_job_have_cause_and_remedy(here: Target) -> None:
     with open(os.devnull, "w") as file, pytest.raises(Exception, match="or its arguments cannot be pickled"):
         windlass.submit(print, file, target=here)
     assert not list((Path(here.state or "") / "calls" / "default").glob("print-*"))
+
+
+def test_a_workflow_of_functions_runs_and_returns_its_outputs(here: Target) -> None:
+    @script()
+    def split(scenes: int) -> list[int]:
+        print("splitting")
+        return list(range(scenes))
+
+    @script(outputs=[Parameter("score", path="/tmp/score")])
+    def caption(scene: int) -> str:
+        with open("/tmp/score", "w") as file:
+            file.write(str(85 + 10 * scene))
+        return f'scene {scene} "quoted"'
+
+    @script()
+    def broken(text: str) -> None:
+        raise ValueError(text)
+
+    with Workflow("captions", arguments={"scenes": 3}) as workflow, DAG("main"):
+        scenes = split(scenes=workflow.parameter("scenes"))
+        texts = caption(scene=scenes.result.each)
+        broken(text=texts.result, when=scenes.result == "[]")
+    run = workflow.submit(here, scenes=2).wait(SECONDS)
+    assert run.result("split") == [0, 1]
+    assert run.result("caption") == ['scene 0 "quoted"', 'scene 1 "quoted"']
+    assert run.parameter("caption", "score") == [85, 95]
+    assert (run.phase, run.phases()["broken"]) == ("Succeeded", "Skipped")
+    assert sorted(WorkflowRun.of("captions", here).logs("split")) == ["[0, 1]", "splitting"]
+    with Workflow("failing") as failing, DAG("main"):
+        broken(text="no text")
+    with pytest.raises(WorkflowFailed, match="failing: Failed"):
+        failing.submit(here).wait(SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,11 +133,11 @@ def test_pods_reach_the_api_server_as_kubernetes(box: Box) -> None:
     assert box.get("service", "kubernetes")["spec"]["clusterIP"] == "10.96.0.1"
 
 
-def test_a_pod_that_is_not_ready_gets_no_connections(box: Box) -> None:
+def test_a_pod_that_is_not_ready_gets_no_connections(box: Box, tmp_path: Path) -> None:
     volume = {"volumeMounts": [{"name": "w", "mountPath": "/tmp/w"}], **PROBE}
     late = pod(
         "late",
-        *("sh", "-c", "sleep 2; touch /tmp/w/ready; sleep 1000"),
+        *("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; touch /tmp/w/ready; sleep 1000"),
         labels={"app": "late"},
         container=volume,
         volumes=[{"name": "w", "emptyDir": {}}],
@@ -146,6 +147,7 @@ def test_a_pod_that_is_not_ready_gets_no_connections(box: Box) -> None:
     box.windlass("apply", "-f", "-", stdin=text)
     box.wait_for("it is an endpoint", lambda: box.items("endpoints") and _unready(box, "late"))
     assert ready(box, "late") == []
+    (tmp_path / "go").touch()
     box.wait_for("it is ready", lambda: ready(box, "late"))
     box.windlass("delete", "pod", "late")
     box.wait_for("it is gone", lambda: ready(box, "late") == [] and not _unready(box, "late"))

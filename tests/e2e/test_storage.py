@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,10 +52,12 @@ def reasons(box: Box, name: str) -> set[str]:
     return {event["reason"] for event in box.items("events") if event["involvedObject"]["name"] == name}
 
 
-def test_a_claim_gets_a_directory_that_outlives_pods_and_ends_with_the_claim(box: Box) -> None:
+def test_a_claim_gets_a_directory_that_outlives_pods_and_ends_with_the_claim(
+    box: Box, tmp_path: Path
+) -> None:
     apply(box, claim("data"), pod("writer", "echo kept > /mnt/data/f", "data"))
     box.wait_for("it has written", lambda: phase(box, "pod", "writer") == "Succeeded")
-    apply(box, pod("reader", "cat /mnt/data/f; sleep 4", "data"))
+    apply(box, pod("reader", f"cat /mnt/data/f; until [ -e {tmp_path}/go ]; do sleep 0.1; done", "data"))
     box.wait_for("it reads", lambda: "kept" in box.windlass("logs", "reader", check=False).stdout)
     found = box.get("pvc", "data")
     volume = box.get("pv", found["spec"]["volumeName"])
@@ -63,6 +66,7 @@ def test_a_claim_gets_a_directory_that_outlives_pods_and_ends_with_the_claim(box
     assert {"ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"} <= reasons(box, "data")
     box.windlass("delete", "pvc", "data", "--no-wait")
     assert box.get("pvc", "data")["metadata"]["deletionTimestamp"]
+    (tmp_path / "go").touch()
     box.wait_for("the pod ends", lambda: phase(box, "pod", "reader") == "Succeeded")
     box.wait_for("the claim is gone", lambda: gone(box, "pvc", "data"))
     box.wait_for("the volume is gone", lambda: gone(box, "pv", volume["metadata"]["name"]))

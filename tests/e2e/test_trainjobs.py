@@ -215,7 +215,7 @@ def test_refused_job_set_is_told_in_the_status(box: Box) -> None:
     job = train_job("big", ["true"])
     job["metadata"]["namespace"] = "tight"
     apply(box, job)
-    box.wait_for("it is told", lambda: state(box, "big", "tight") == "CreationFailed", 5)
+    box.wait_for("it is told", lambda: state(box, "big", "tight") == "CreationFailed")
     message = box.get("trainjobs", "big", namespace="tight")["status"]["conditions"][-1]["message"]
     assert "exceeded quota: small" in message
     assert "kubectl edit resourcequota small -n tight" in message

@@ -156,7 +156,7 @@ def test_workers_of_plugin_ray_join_the_head(box: Box, tmp_path: Path) -> None:
         path = {"name": "PATH", "value": f"{tmp_path}:{os.environ['PATH']}"}
         entry["template"]["spec"]["containers"][0]["env"] = [path]
     apply(box, "Job", "ray", {"plugins": {"ray": ["--port=6390"]}, "tasks": tasks})
-    box.wait_for("the head has a Service", lambda: "ray-head-svc" in str(box.items("services")), 30)
+    box.wait_for("the head has a Service", lambda: "ray-head-svc" in str(box.items("services")))
     assert ended(box, "ray") == "Completed", output(box, "ray")
     assert "head of 2" in output(box, "ray")
     assert output(box, "ray").count("joined ray-head-0.ray:6390") == 2
@@ -210,7 +210,7 @@ def test_w2_an_eviction_restarts_exactly_its_partition(box: Box) -> None:
 
 
 def test_a_flow_probes_patches_and_deletes_its_jobs(box: Box) -> None:
-    serve = "sleep 0.5; timeout 30 python3 -m http.server 8080 || true"
+    serve = "sleep 0.5; timeout 600 python3 -m http.server 8080 || true"
     for name, command in (("server", serve), ("client", "exit 1"), ("last", "true")):
         policies = [{"event": "TaskCompleted", "action": "CompleteJob"}]
         spec = {"tasks": [task("t", 1, "sh", "-c", command, policies=policies)]}
@@ -242,7 +242,10 @@ def test_a_flow_probes_patches_and_deletes_its_jobs(box: Box) -> None:
         "its job is deleted", lambda: box.get("jobflows", "g").get("status", {}).get("completedJobs")
     )
     box.wait_for("no job is left", lambda: "g-last" not in str(box.items("vcjob")))
-    assert box.get("jobtemplates", "last")["status"]["jobDependsOnList"] == ["g-last"]
+    box.wait_for(
+        "the template names its job",
+        lambda: (box.get("jobtemplates", "last").get("status") or {}).get("jobDependsOnList") == ["g-last"],
+    )
 
 
 def test_a_cron_job_runs_on_its_schedule(box: Box) -> None:
@@ -310,9 +313,12 @@ def test_jobs_of_each_kind_are_requeued_suspended_scaled_and_resumed(box: Box) -
     )
     box.windlass("suspend", "jx", "bj", "vj")
     box.wait_for("no pod is left", lambda: counts() == [0, 0, 0])
-    shown = box.windlass("ps").stdout
-    assert shown.count("Suspended") == 2
-    assert "Aborted" in shown
+
+    def stopped() -> bool:
+        shown = box.windlass("ps").stdout
+        return shown.count("Suspended") == 2 and "Aborted" in shown
+
+    box.wait_for("all jobs have stopped", stopped)
     for name in ("jx", "bj", "vj"):
         box.windlass("scale", name, "3")
     box.windlass("resume", "jx", "bj", "vj")

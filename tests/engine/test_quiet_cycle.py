@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cluster_dsl import Cluster
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -126,13 +127,13 @@ def twins(jobs: list[TraceJob], policy: str) -> Twins:
     return played(jobs, policy, lambda engine: Twins(engine, CLAIMING[policy]), options)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(workloads(), st.sampled_from(sorted(ORDERS)))
 def test_what_is_left_out_of_a_cycle_would_have_changed_nothing(jobs: list[TraceJob], policy: str) -> None:
     beside(jobs, policy)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(of_two_queues(), st.sampled_from(sorted(CLAIMING)))
 def test_nor_where_groups_claim_room(jobs: list[TraceJob], policy: str) -> None:
     twins(jobs, policy)

@@ -6,6 +6,8 @@ import gzip
 import itertools
 import json
 import random
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -15,15 +17,48 @@ from typing import Any
 
 import pytest
 
+from windlass.items import parquet
 from windlass.items.admission import Admitted, BatchAdmission
+from windlass.items.driver import removal
+from windlass.items.driver.finish import Outputs
 from windlass.items.ledger.changes import ItemState
 from windlass.items.ledger.database import LedgerFile, Stored
-from windlass.items.places import places_of, prepare
+from windlass.items.ledger.journal import RowJournal
+from windlass.items.outputs import cell_text
+from windlass.items.places import PlaceError, places_of, prepare
 from windlass.items.rows import InputError
 from windlass.items.spec import BatchSpec, parse_batch
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    """Server of a folder. It takes objects as S3 does, without signatures."""
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        target = Path(self.translate_path(self.path))
+        if "closed" in target.parts:
+            self.send_response(403)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(body)
+            self.send_response(200)
+            self.send_header("ETag", '"e"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        keys = re.findall("<Key>([^<]*)</Key>", body)
+        for key in keys:
+            (Path(self.translate_path(self.path.partition("?")[0])) / key).unlink()
+        told = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        space = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+        answer = f"<DeleteResult {space}>{told}</DeleteResult>".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
     def log_message(self, format: str, *args: object) -> None:
         return
 
@@ -96,16 +131,85 @@ def test_inputs_that_cannot_be_read_are_told(tmp_path: Path, web: str) -> None:
     cases = {
         f"{web}/missing.csv": "answered 404",
         "http://127.0.0.1:9/rows.csv": "cannot be read",
-        "s3://bucket/rows.csv": "needs the package boto3",
+        "s3://bucket": "names no object: write s3://BUCKET/KEY",
     }
     for url, words in cases.items():
         with pytest.raises(InputError, match=words):
             admit(batch_of(tmp_path, input={"url": url}))
     with pytest.raises(InputError, match="names the column 'id' more than once"):
         admit(batch_of(tmp_path, input={"path": str(tmp_path / "rows.csv")}))
+    for content in (b"PAR1", b"PAR1 no table PAR1", b"id,name"):
+        (tmp_path / "rows.parquet").write_bytes(content)
+        with pytest.raises(InputError, match="the file is not"):
+            admit(batch_of(tmp_path, input={"path": str(tmp_path / "rows.parquet")}))
+
+
+def test_packages_that_are_missing_are_named_with_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("arro3", "pyarrow", "obstore"):
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, f"{name}.io", None)
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="needs the package pyarrow"):
+    with pytest.raises(InputError, match=r"needs the package arro3-io: pip install 'windlass\[parquet\]'"):
         admit(batch_of(tmp_path, input={"path": str(tmp_path / "rows.parquet")}))
+    with pytest.raises(InputError, match=r"need the package obstore: pip install 'windlass\[storage\]'"):
+        admit(batch_of(tmp_path, input={"url": "gs://bucket/rows.csv"}))
+    batch = batch_of(tmp_path, outputs={"path": str(tmp_path / "out.parquet")})
+    with pytest.raises(PlaceError, match=r"outputs in Parquet need the package arro3-io"):
+        prepare(places_of(batch, {}))
+
+
+def test_rows_come_from_parquet_and_object_stores(
+    tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": "a", "n": 1, "more": {"x": [1, 2]}}, {"id": "b", "n": 2.5, "text": "t"}]
+    (tmp_path / "web/bucket").mkdir()
+    target = tmp_path / "web/bucket/rows.parquet"
+    kinds = parquet.kinds_of(rows, ["id", "n", "text", "more"])
+    assert kinds == {"id": "string", "n": "float64", "text": "string", "more": "string"}
+    assert parquet.write(target, rows, kinds, cell_text) == 2
+    with target.open("rb") as stream:
+        read = list(parquet.read_values(stream))
+    assert read[0] == {"id": "a", "n": 1.0, "text": None, "more": '{"x":[1,2]}'}
+    assert ids_of(batch_of(tmp_path, input={"path": str(target)})) == ["a", "b"]
+    (tmp_path / "web/bucket/rows.csv.gz").write_bytes(gzip.compress(b"id\nx\n"))
+    for name, value in (("ENDPOINT_URL", web), ("REGION", "r"), ("SKIP_SIGNATURE", "true")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for key, ids in (("rows.parquet", ["a", "b"]), ("rows.csv.gz", ["x"])):
+        assert ids_of(batch_of(tmp_path, input={"url": f"s3://bucket/{key}"})) == ids
+    with pytest.raises(InputError, match=r"rows\.csv cannot be read"):
+        admit(batch_of(tmp_path, input={"url": "s3://bucket/rows.csv"}))
+
+
+def test_outputs_in_an_object_store_appear_whole_and_are_taken_over(
+    tmp_path: Path, web: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ENDPOINT_URL", web), ("REGION", "r"), ("SKIP_SIGNATURE", "true")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for path, file in (("s3://b/k/rows.csv", "rows.csv"), ("s3://b/k/folder", "folder/outputs.jsonl")):
+        batch = batch_of(tmp_path, outputs={"path": path}, input={"inline": '{"id": "a"}\n{"id": "b"}\n'})
+        earlier = places_of(batch, {"WINDLASS_BATCH_OUTPUTS": str(tmp_path / "first")})
+        assert earlier.remote == f"s3://b/k/{file}"
+        prepare(earlier)
+        BatchAdmission(batch, earlier, {}).run()
+        ledger, journal = LedgerFile(earlier.ledger), RowJournal(earlier.journal)
+        target = tmp_path / "web/b/k" / file
+        assert not target.exists()
+        Outputs(batch, earlier, ledger, journal).write()
+        ledger.close()
+        assert target.exists()
+        target.write_text("id,text\na,A\n" if file == "rows.csv" else '{"id": "a", "text": "A"}\n')
+        later = places_of(batch, {"WINDLASS_BATCH_OUTPUTS": str(tmp_path / "later")})
+        prepare(later)
+        assert BatchAdmission(batch, later, {}).run().taken_over == 1
+        assert removal.remove(batch, {"WINDLASS_BATCH_OUTPUTS": str(tmp_path / "later")}) == ""
+        assert not target.exists()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"{web}/closed")
+    with pytest.raises(
+        PlaceError, match=r"rows\.csv cannot be written: .*403.*keys in env of spec\.template"
+    ):
+        prepare(places_of(batch_of(tmp_path, outputs={"path": "s3://b/k/rows.csv"}), {}))
 
 
 def test_bad_rows_become_errors_of_their_own(tmp_path: Path) -> None:
@@ -181,6 +285,7 @@ def test_equal_prefixes_and_models_are_put_together(tmp_path: Path) -> None:
 def test_rows_that_are_there_are_taken_over_from_files_and_folders(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
+    (folder / ".part-1.jsonl.windlass").mkdir()  # a batch has written part-1.jsonl
     (folder / "part-1.jsonl").write_text('{"id": 0, "text": "a"}\n{"id": 1, "error": "bad"}\n')
     (folder / "outputs.jsonl").write_text(
         '{"id": 2, "text": "c", "score": 70}\nbroken\n{"id": "gone", "text": "d"}\n'
@@ -209,3 +314,23 @@ def test_a_hundred_thousand_rows_are_admitted_within_the_budget(tmp_path: Path) 
     assert len(stored.groups) == 50
     ledger.close()
     assert (tmp_path / ".out.jsonl.windlass/ledger.sqlite").stat().st_size < 50 * 2**20
+
+
+def test_rows_of_an_earlier_job_are_counted_with_the_settings_that_changed(tmp_path: Path) -> None:
+    def record(uid: str, prompt: str, inline: str = '{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n') -> Any:
+        spec = {"outputs": {"path": str(output)}, "input": {"inline": inline, "prompt": prompt}}
+        batch = parse_batch({"metadata": {"name": "job", "uid": uid}, "spec": spec})
+        _, ledger, _ = admit(batch)
+        found = json.loads(ledger.meta("taken_over"))
+        ledger.close()
+        return found
+
+    output = tmp_path / "out.jsonl"
+    assert record("1", "x {n}") == {}
+    output.write_text('{"id": "a", "text": "x"}\n')
+    assert record("1", "x {n}") == {}  # its own rows
+    assert record("2", "x {n}") == {"rows": 1, "from": str(output), "changed": []}
+    assert record("3", "y {n}") == {"rows": 1, "from": str(output), "changed": ["prompt"]}
+    assert record("3", "y {n}")["changed"] == ["prompt"]
+    assert record("4", "y {n}")["changed"] == ["prompt"]  # the row is from another prompt still
+    assert record("5", "y {n}", '{"id": "z", "n": 1}\n') == {}

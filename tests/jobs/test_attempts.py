@@ -61,6 +61,18 @@ def test_an_undisturbed_job_has_one_useful_attempt() -> None:
     assert (only.queue_seconds(999), only.useful_seconds(999), only.lost_seconds()) == (22.0, 43.0, 0.0)
 
 
+def test_an_end_by_a_signal_is_none_of_the_program_for_kinds_that_say_so() -> None:
+    for says, code, reason, cause in (
+        (True, 137, "", "signal"),
+        (True, 137, "OOMKilled", "program"),
+        (True, 1, "", "program"),
+        (False, 137, "", "program"),
+    ):
+        lost = pod(1, "Failed", ended=140.0, exit_code=code, reason=reason)
+        ledger = history(seen(112, pod(0), pod(1)), replace(seen(141, pod(0), lost), signals_disrupt=says))
+        assert ledger.attempts[0].cause == cause
+
+
 @pytest.mark.parametrize(
     ("lost", "cause", "words"),
     [

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+
+import pytest
 
 from windlass.kits import gc_tuning
+
+
+@pytest.fixture(autouse=True)
+def set_aside_again() -> Iterator[None]:
+    """Set aside again what the session had set aside (``tests/conftest.py``)."""
+    yield
+    gc.freeze()
 
 
 def test_collections_become_rare_and_what_lives_is_set_aside() -> None:

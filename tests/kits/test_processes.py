@@ -129,3 +129,48 @@ def test_a_daemon_tells_through_its_pipe(tmp_path: Path, monkeypatch: pytest.Mon
         assert stream.read() == b"hello"
     wait(lambda: child.poll() is not None)
     assert child.code == 0, (tmp_path / "log").read_text()
+
+
+COPIES = """
+import os, sys, signal
+from pathlib import Path
+from windlass.kits import processes
+
+folder = Path(sys.argv[1])
+kept, dropped = os.pipe()
+signal.signal(signal.SIGTERM, lambda *_: None)
+os.set_blocking(dropped, False)
+signal.set_wakeup_fd(dropped)
+print("written once", end="")
+
+def work():
+    opened = [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    print("open", sorted(opened))
+    print("term", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, os.getsid(0) == os.getpid())
+    print("shown", Path("/proc/self/cmdline").read_text().rstrip("\\0"))
+    return 7
+
+def fails():
+    raise ValueError("it went wrong")
+
+def leaves():
+    sys.exit(5)
+
+codes = []
+for number, action in enumerate((work, fails, leaves)):
+    child = processes.fork(action, folder / f"{number}.log", title="its title", descriptors=(kept,))
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]))
+print(codes, kept)
+"""
+
+
+def test_a_copy_of_a_process_has_its_own_session_output_and_signals(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COPIES, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    codes, _, kept = done.stdout.removeprefix("written once").rpartition("] ")
+    assert done.stdout.count("written once") == 1
+    assert codes == "[7, 1, 5"
+    said = (tmp_path / "0.log").read_text().splitlines()
+    assert said == [f"open [0, 1, 2, {kept.strip()}]", "term True True", "shown its title"]
+    assert "ValueError: it went wrong" in (tmp_path / "1.log").read_text()
+    assert (tmp_path / "2.log").read_text() == ""

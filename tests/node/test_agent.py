@@ -267,6 +267,15 @@ async def test_a_missing_volume_source_keeps_the_pod_pending_with_the_reason(box
     found = await box.get("v")
     assert found["status"]["phase"] == "Pending"
     assert state_of(found)["waiting"]["message"] == 'configmap "none" not found'
+    await box.kill_agent()  # it has left no record of the pod, which is begun again with its first start
+    begun = {"status": {"startTime": "2026-01-01T00:00:00Z"}}
+    await box.client.patch(PODS, "v", begun, "default", subresource="status")
+    await box.client.create(
+        CONFIG_MAPS, {"metadata": {"name": "none", "namespace": "default"}, "data": {"x": "here"}}
+    )
+    await box.start_agent()
+    found = await box.phase("v", "Succeeded")
+    assert found["status"]["startTime"] == "2026-01-01T00:00:00Z"
     await box.client.delete(PODS, "v", "default")
     await box.gone("v")
 

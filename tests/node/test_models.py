@@ -10,9 +10,9 @@ import pytest
 from node_agent_server import NODE, NodeBox, serving
 
 from windlass.api.errors import StatusError
-from windlass.api.model_cache_fields import model_cache
+from windlass.api.fields.model_cache import model_cache
+from windlass.api.nodes.simulated import node_object
 from windlass.api.resources import MODEL_CACHES, NODES
-from windlass.api.simulated_node import node_object
 from windlass.modelcache.folder import ModelReference
 from windlass.node.options import AgentOptions
 

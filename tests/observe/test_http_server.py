@@ -88,13 +88,13 @@ async def respond(streams: Streams, request: bytes, number: int = 1) -> bytes:
     writer.write(request)
     found = b""
     for _ in range(number):
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         found += head + (b"" if request.startswith(b"HEAD") else await reader.readexactly(length))
     return found
 
 
-async def until_closed(streams: Streams, seconds: float = 10) -> bytes:
+async def until_closed(streams: Streams, seconds: float = 60) -> bytes:
     return await asyncio.wait_for(streams[0].read(), seconds)
 
 
@@ -254,7 +254,7 @@ async def test_a_connection_without_a_request_is_closed(begun: bytes) -> None:
 
 
 async def test_a_slow_second_request_is_closed() -> None:
-    async with serving(Echo(), ServerLimits(idle=1, head=0.2)) as served:
+    async with serving(Echo(), ServerLimits(idle=5, head=0.5)) as served:
         streams = await served.connect()
         await respond(streams, REQUEST)
         streams[1].write(b"GET /a HTTP/1.1\r\n")
@@ -263,10 +263,10 @@ async def test_a_slow_second_request_is_closed() -> None:
 
 async def test_a_request_that_takes_long_is_not_interrupted() -> None:
     async def slow(scope: Any, receive: Any, send: Any) -> None:
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.7)
         await Echo()(scope, receive, send)
 
-    async with serving(slow, ServerLimits(idle=5, head=0.1)) as served:
+    async with serving(slow, ServerLimits(idle=5, head=0.5)) as served:
         streams = await served.connect()
         for _ in range(2):
             assert (await respond(streams, REQUEST)).endswith(b"/a%20b")

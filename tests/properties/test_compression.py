@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from backfill_reference import Asked, Easy, Naive
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_traces import job, started
@@ -69,7 +70,7 @@ def test_conservative_is_conservative_backfilling_with_compression(seed: int) ->
     check(drawn(Random(seed)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_so_it_is_where_many_are_of_the_same_kind(seed: int) -> None:
     cards, jobs = drawn_alike(Random(seed))

@@ -6,12 +6,13 @@ are stated, which the API server accepts, no limit holds the group.
 
 from __future__ import annotations
 
+from example_counts import examples
 from hypothesis import given, settings
 from remedy_scenes import LIMIT_CODES, MINIMUM, NOW, Planned, Scene, limits_named, scenes
 
 from windlass.api.reasons import SuggestedChangeKind
 
-SETTINGS = settings(max_examples=100)
+SETTINGS = settings(max_examples=examples(100))
 
 
 def check(scene: Scene) -> None:

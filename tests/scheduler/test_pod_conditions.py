@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from kubeobjects import node, pod, queue
+from kubeobjects import group, node, pod, queue
 from scheduler_api import Running, SchedulerApi
 
 from windlass.api import views
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.pod_conditions import condition
+from windlass.scheduler.status.pending_reasons import GROWING_SECONDS
 
 
 @pytest.fixture
@@ -68,3 +69,25 @@ def test_without_generations_none_is_written() -> None:
         "reason": "Unschedulable",
         "message": "why",
     }
+
+
+async def test_a_group_whose_pods_are_being_created_is_not_reported(api: SchedulerApi) -> None:
+    api.add(group("quick", 2), group("lost", 2))
+    async with Running(api) as running:
+        await running.settle(GROWING_SECONDS - 2.0)
+        api.add(*[pod(f"quick-{index}", group="quick", requests={"cpu": "1"}) for index in range(2)])
+        await running.settle(1.0)
+        assert api.bound() == ["quick-0", "quick-1"]
+        assert not {"quick", "lost"} & {name for name, _, _ in running.recorder.said}
+        await running.settle(3.0)
+        said = [(name, reason) for name, reason, _ in running.recorder.said if name in ("quick", "lost")]
+        assert said == [("lost", "Unschedulable")]
+
+
+async def test_a_group_that_has_its_pods_at_last_is_reported_without_delay(api: SchedulerApi) -> None:
+    api.add(group("late", 1))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        api.add(pod("late-0", group="late", requests={"nvidia.com/gpu": "4"}))
+        await running.settle(1.0)
+        assert "late" in [name for name, reason, _ in running.recorder.said if reason == "Unschedulable"]

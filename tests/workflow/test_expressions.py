@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.workflow.language import depends, expressions
+from windlass.workflow.language import depends, expressions, jsonpath
 from windlass.workflow.language.errors import EvaluationError, UnknownReference
 from windlass.workflow.language.scope import Scope, condition
 
@@ -140,3 +140,22 @@ def test_depends_equals_its_truth_table(tree: tuple[str, tuple], results: dict[s
         return bool(wanted & results.get(name, frozenset()))
 
     assert depends.parse(tree[0]).holds(results, {}) is truth(tree[1])
+
+
+def test_filters_of_json_paths_and_layouts_of_dates() -> None:
+    people = {"all": [{"name": "a", "age": 43}, {"name": "b", "age": 42}, {"name": "c"}]}
+    table = {
+        "$.all[?(@.age>42 && @.age<44)].name": ["a"],
+        "$.all[?(@.name == 'b' || @.age >= 43)].name": ["a", "b"],
+        "$.all[?(@.age)].name": ["a", "b"],
+        "$.all[?(@.age != 42)].name": ["a", "c"],
+        "$.all[?(@.name > 4)].name": [],
+    }
+    for path, expected in table.items():
+        assert jsonpath.find(people, path) == expected, path
+    with pytest.raises(EvaluationError, match="of a JSONPath is not understood"):
+        jsonpath.find(people, "$.all[?(@.age ~ 4)]")
+    scope = Scope({"t": "2023-11-14T22:13:20Z"})
+    assert scope.evaluate("sprig.date('Mon, 02 Jan 2006 15:04:05 MST', t)") == "Tue, 14 Nov 2023 22:13:20 UTC"
+    with pytest.raises(EvaluationError, match="is not a time"):
+        scope.evaluate("sprig.date('2006', 'noon')")

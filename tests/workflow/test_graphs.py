@@ -233,3 +233,35 @@ def test_workflow_of_a_template_keeps_the_spec_it_began_with() -> None:
     player.templates = {}
     assert player.play().phase == "Succeeded"
     assert player.workflow["status"]["storedWorkflowTemplateSpec"]["entrypoint"] == "main"
+
+
+DAEMON = """
+  - {name: server, daemon: true, container: {image: x, command: [x]}}
+"""
+
+
+def test_daemon_runs_until_its_graph_has_ended() -> None:
+    ready = {"server": Outcome(daemoned=True)}
+    for kind, tasks in (
+        (dag, "- {name: s, template: server}\n- {name: use, template: echo, depends: s,"
+              " arguments: {parameters: [{name: text, value: '{{tasks.s.ip}}'}]}}\n"
+              "- {name: strict, template: pass, depends: s.Daemoned}"),
+        (steps, "- [{name: s, template: server}]\n- [{name: use, template: echo,"
+                " arguments: {parameters: [{name: text, value: '{{steps.s.ip}}'}]}}, {name: strict, template: pass}]"),
+    ):  # fmt: skip
+        played = kind(tasks, scripts=ready, extra=DAEMON)
+        assert played.phase == "Succeeded"
+        assert played.command_of("use") == ["echo", "10.0.0.9"]
+        server = played.node("s")
+        assert (server.phase, server.daemoned, played.stopped) == ("Succeeded", False, [server.id])
+        assert played.node("strict").phase == "Succeeded"
+
+
+def test_daemon_is_stopped_with_a_graph_that_failed() -> None:
+    played = dag(
+        "- {name: s, template: server}\n- {name: use, template: fail, depends: s}",
+        scripts={"server": Outcome(daemoned=True)},
+        extra=DAEMON,
+    )
+    assert played.phase == "Failed"
+    assert played.stopped == [played.node("s").id]

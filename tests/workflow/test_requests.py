@@ -111,6 +111,9 @@ def test_resume_ends_suspended_nodes_with_their_outputs() -> None:
     assert played.phase == "Running"
     with pytest.raises(RequestProblem, match="add -p p=VALUE"):
         commands.resume(played.nodes, {}, 0.0)
+    with pytest.raises(RequestProblem, match="node has the output 'r': the outputs are p, q"):
+        commands.resume(played.nodes, {"parameters": {"p": "1", "r": "2"}}, 0.0)
+    assert not any(node.fulfilled for node in played.nodes.values() if node.type == "Suspend")
     commands.resume(played.nodes, {"parameters": {"p": "1"}}, played.now)
     assert played.play().phase == "Succeeded"
     outputs = (played.node("wait").outputs or {})["parameters"]

@@ -155,3 +155,25 @@ def test_output_that_a_finished_task_does_not_have_is_told_instead_of_awaited() 
     )
     assert played.phase == "Error"
     assert "{{tasks.a.outputs.parameters.typo}} has no value here" in played.node("b").message
+
+
+def test_join_may_be_a_switch_with_several_targets() -> None:
+    """Metaflow#2597, #3328, #3331: the join after a branch decides which two of three tasks begin."""
+    played = dag(
+        """
+- {name: a, template: gen}
+- {name: b, depends: a, template: pass, when: "{{tasks.a.outputs.result}} == yes"}
+- {name: c, depends: a, template: pass, when: "{{tasks.a.outputs.result}} != yes"}
+- {name: join, depends: "b || c", template: gen}
+- {name: x, depends: join, template: pass, when: "{{tasks.join.outputs.result}} in ('yes', 'both')"}
+- {name: y, depends: join, template: pass, when: "{{tasks.join.outputs.result}} == yes && {{tasks.c.status}} != Failed"}
+- {name: z, depends: join, template: pass, when: "{{tasks.join.outputs.result}} == no"}
+- {name: end, depends: "(x || y) && z", template: pass}
+""",
+        scripts={"gen": prints("yes")},
+        extra=GEN,
+    )
+    assert played.phase == "Succeeded"
+    phases = played.phases()
+    assert {name for name, phase in phases.items() if phase == "Skipped"} == {"c", "z"}
+    assert phases["end"] == "Succeeded"

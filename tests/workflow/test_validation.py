@@ -57,13 +57,44 @@ REFUSED: dict[str, tuple[str, str] | None] = {
         "spec.templates[0].steps[0][0]",
         "exclude one another",
     ),
+    "steps: [[{name: a, template: leaf, contextCache: {window: 30s}}]]": (
+        "spec.templates[0].steps[0][0].contextCache",
+        "the task has no loop over segments: add withParam",
+    ),
+    "dag: {tasks: [{name: a, template: leaf, withItems: [], contextCache: {mode: Output}}]}": (
+        "spec.templates[0].dag.tasks[0].contextCache.mode",
+        "for a chain of results use an AIGCJob",
+    ),
+    "dag: {tasks: [{name: a, template: leaf, withItems: [], contextCache: {window: long}}]}": (
+        "spec.templates[0].dag.tasks[0].contextCache.window",
+        "a duration such as 30s is needed",
+    ),
     "steps: [[{name: a, template: leaf, withSequence: {start: 1}}]]": (
         "spec.templates[0].steps[0][0].withSequence",
         "needs count or end",
     ),
-    "container: {image: x, args: ['{{inputs.parameters.q}}']}": ("spec.templates[0]", "no such input"),
-    "container: {image: x, args: ['{{workflow.parameters.q}}']}": ("spec.templates[0]", "no such parameter"),
-    "http: {url: x}": ("spec.templates[0].http", "not run"),
+    "container: {image: x, args: ['{{inputs.parameters.q}}']}": ("spec.templates[0]", "no input 'q': its parameters are none"),
+    "container: {image: x, args: ['{{workflow.parameters.q}}']}": ("spec.templates[0]", "no parameter 'q': add it"),
+    "plugin: {hello: {}}": None,
+    "plugin: {hello: {}, other: {}}": ("spec.templates[0].plugin", "the name of one plugin is needed"),
+    "http: {method: GET}": ("spec.templates[0].http.url", "address of the request is needed"),
+    "http: {url: x, successCondition: 'a =='}": ("spec.templates[0].http.successCondition", "not a valid expression"),
+    "container: {image: x, command: [x]}\ninputs: {artifacts: [{name: a, path: /a, gcs: {bucket: b, key: k}}]}": (
+        "spec.templates[0].inputs.artifacts[0].gcs", "fetched from http, s3, git"),
+    "container: {image: x, command: [x]}\ninputs: {artifacts: [{name: a, path: /a, s3: {bucket: b, key: k}}]}": (
+        "spec.templates[0].inputs.artifacts[0].s3.endpoint", "is needed"),
+    "container: {image: x, command: [x]}\ninputs: {artifacts: [{name: a, path: /a, http: {url: 'http://x/{{workflow.name}}'}}]}": None,
+    "container: {image: x, command: [x]}\ninputs: {artifacts: [{name: a, path: /a, http: {url: 'file:///etc/x'}}]}": (
+        "spec.templates[0].inputs.artifacts[0].http.url", "begins with http:// or https://"),
+    "container: {image: x, command: [x]}\noutputs: {artifacts: [{name: a, path: /a, http: {url: 'ftp://x'}}]}": (
+        "spec.templates[0].outputs.artifacts[0].http.url", "begins with http:// or https://"),
+    "function: {entryPoint: captions}": ("spec.templates[0].function.entryPoint", "MODULE:FUNCTION"),
+    "containerSet: {containers: [{name: a, command: [x], dependencies: [b]}]}": (
+        "spec.templates[0].containerSet.containers[0].dependencies", "the set has no container 'b'"),
+    "containerSet: {containers: [{name: a, dependencies: [b]}, {name: b}]}": (
+        "spec.templates[0].containerSet.containers[1].command", "needs a command"),
+    "containerSet: {containers: [{name: a, command: [x], dependencies: [b]}, {name: b, command: [x], dependencies: [a]}]}": (
+        "spec.templates[0].containerSet.containers", "wait for one another"),
     "{}": ("spec.templates[0]", "needs one of"),
     "{container: {image: x}, suspend: {}}": ("spec.templates[0]", "only one is allowed"),
     "{container: {image: x}, timeout: soon}": ("spec.templates[0].timeout", "not a duration"),
@@ -77,6 +108,17 @@ REFUSED: dict[str, tuple[str, str] | None] = {
         "required",
     ),
     "{container: {image: '{{item}}'}}": None,
+    "steps: [[{name: a, template: leaf, when: '1 <> (2'}]]": ("spec.templates[0].steps[0][0].when", "a value is missing before '>'"),
+    "steps: [[{name: a, template: leaf, when: '{{workflow.name}} == (2'}]]": ("spec.templates[0].steps[0][0].when", "')' is missing"),
+    "steps: [[{name: a, template: leaf, when: \"'{{workflow.name}}' <> 'a'\"}]]": (
+        "spec.templates[0].steps[0][0].when", "a value is missing"),
+    "steps: [[{name: a, template: leaf, when: word}]]": ("spec.templates[0].steps[0][0].when", "a comparison is needed"),
+    "steps: [[{name: a, template: leaf, when: '{{workflow.name}} {{workflow.uid}} 2'}]]": None,
+    "steps: [[{name: a, template: leaf, when: '(1 == {{workflow.name}}'}]]": None,
+    "steps: [[{name: a, template: leaf, when: '{{workflow.name}}'}]]": None,
+    "container: {image: x, args: ['{{=1 +}}']}": ("spec.templates[0]", "a value is missing at the end"),
+    "steps: [[{name: false, template: leaf}]]": ("spec.templates[0].steps[0][0].name", "write it in quotes"),
+    "dag: {tasks: [{name: 1, template: leaf}]}": ("spec.templates[0].dag.tasks[0].name", "write it in quotes"),
 }  # fmt: skip
 
 
@@ -95,6 +137,12 @@ def test_entrypoint_and_hooks_are_checked() -> None:
         "'other' does not exist: the templates are leaf, main, needs"
         in problems("container: {}", entrypoint="other")[0][1]
     )
+    named = problems("container: {image: x}", arguments={"parameters": [{"name": False, "value": "1"}]})
+    assert named[0][0] == "spec.arguments.parameters[0].name"
+    assert 'such as name: "n"' in named[0][1]
+    assert problems("container: {}", podGC={"strategy": "Never"})[0][0] == "spec.podGC.strategy"
+    assert "is not a duration" in problems("container: {}", podGC={"deleteDelayDuration": "soon"})[0][1]
+    assert "0 s or more" in problems("container: {}", podGC={"deleteDelayDuration": "-5s"})[0][1]
     assert problems("container: {}", onExit="gone")[0][0] == "spec.onExit"
     assert problems("container: {}", hooks={"h": {"template": "leaf"}})[0][0] == "spec.hooks[h].expression"
 
@@ -114,18 +162,18 @@ def test_too_many_tasks_are_refused() -> None:
 def test_fields_without_effect_are_told() -> None:
     spec = {
         "entrypoint": "main",
-        "archiveLogs": True,
+        "executor": {"serviceAccountName": "x"},
         "retrys": 3,
         "templates": [
             {"name": "main", "steps": [[{"name": "a", "template": "leaf", "wen": "1 == 2"}]]},
-            {**LEAF, "daemon": True, "successCondition": "x"},
+            {**LEAF, "metrics": {"a": 1}, "successCondition": "x"},
         ],
     }
     assert list(advice(spec, "spec")) == [
-        "spec.archiveLogs has no effect: logs stay with the pods",
+        "spec.executor has no effect: no executor runs next to the containers",
         "spec.retrys is not a known field, and has no effect",
         "spec.templates[0].steps[0][0].wen is not a known field, and has no effect",
-        "spec.templates[1].daemon has no effect: the container is run to its end like any other",
+        "spec.templates[1].metrics has no effect: custom metrics of templates are not published",
         "spec.templates[1].successCondition is not a known field, and has no effect",
     ]
     assert list(advice({"entrypoint": "leaf", "templates": [LEAF, NEEDS]}, "spec")) == []

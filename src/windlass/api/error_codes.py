@@ -112,6 +112,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "job is converted.",
     ),
     (
+        "WL-SDK-400",
+        "map cannot run these calls on the item engine",
+        "The item engine runs on the control plane of this machine and takes the options that `why` names. "
+        "`map(…, engine='jobs')` takes all of them, and runs on clusters.",
+    ),
+    (
         "WL-SDK-413",
         "a function and its arguments are too large for a ConfigMap",
         "A function that `windlass.submit` runs on a cluster travels in a ConfigMap, with its arguments. Data belongs "
@@ -245,9 +251,21 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "Rows come from CSV, JSON Lines or Parquet files, or from a folder with one row for each file.",
     ),
     (
+        "WL-GENERATE-403",
+        "the outputs cannot be written",
+        "The folder of the outputs is created and tried before the job. Name another one with --output, or change "
+        "its rights, or free space on its disk.",
+    ),
+    (
         "WL-GENERATE-404",
-        "the file of rows does not exist",
+        "the file of rows, the model or the file of --autoscaler does not exist",
         "The path is relative to the current directory of the command.",
+    ),
+    (
+        "WL-GENERATE-409",
+        "a job of that name exists",
+        "Leave --name out, and each run gets a name of its own. Or delete the job first; its outputs stay, and the "
+        "next job with the same output file takes their rows over.",
     ),
     (
         "WL-GENERATE-413",
@@ -257,8 +275,15 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "WL-GENERATE-422",
-        "a column does not exist",
-        "The first row of the file tells the columns. A prompt names them in braces: {name}.",
+        "the file has no row, or a column or a function does not exist",
+        "The first row of the file tells the columns. A prompt names them in braces: {name}. A function is looked for "
+        "in the current directory and among the packages of Python.",
+    ),
+    (
+        "WL-GENERATE-424",
+        "the engine of the model is not installed",
+        "A model in a .gguf file is loaded by llama.cpp in the process of each worker. Windlass does not require the "
+        "package with the engine; it has to be installed where the workers run.",
     ),
     (
         "WL-ITEMS-400",
@@ -267,7 +292,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "WL-ITEMS-404",
-        "the outputs are on another machine",
+        "the outputs are on another machine, or were not written",
         "After its end, the dead letters of a job are rows with an error in its outputs. They can only be listed where "
         "the outputs are. `windlass items retry` works from everywhere.",
     ),
@@ -304,6 +329,11 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "there is no such workflow or node",
         "`windlass workflow ls` lists the workflows of the namespace, `windlass workflow show WORKFLOW` the nodes "
         "of one. A node is named by its name, its whole path or its id.",
+    ),
+    (
+        "WL-WORKFLOW-422",
+        "the workflow is not valid",
+        "A workflow that is built in Python is checked like a manifest before it runs. `why` lists further problems.",
     ),
     (
         "WL-WORKFLOW-409",

@@ -15,8 +15,9 @@ JOB_KIND_FAMILIES = (
     "ray",
     "leaderworkerset",
     "aigc",
+    "models",
     "argo",
     "aigcworkflow",
 )
-OWN_FAMILIES = ("aigc", "aigcworkflow")
+OWN_FAMILIES = ("aigc", "models", "aigcworkflow")
 """Families of Windlass alone: their kinds are installed with Windlass' other kinds."""

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     EXCEEDS_QUEUE_LIMIT = "ExceedsQueueLimit"
     NO_MATCHING_NODE = "NoMatchingNode"
     ON_HOLD = "OnHold"
+    EARLIEST_START = "EarliestStart"
     SCHEDULING_GATED = "SchedulingGated"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -176,6 +177,14 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "OnHold",
         "JobHeldUser",
         "The group is on hold by its owner or an administrator.",
+    ),
+    Reason.EARLIEST_START: _facts(
+        2,
+        "yes",
+        "NotEnoughTasks",
+        "AdmissionGated",
+        "BeginTime",
+        "The group is not needed before a stated time, and its capacity is reserved from then on.",
     ),
     Reason.SCHEDULING_GATED: _facts(
         2,
@@ -663,4 +672,5 @@ class Explanation:
 
 def _nodes_asked(record: Mapping[str, Any]) -> NodesRequested:
     known = {one.name for one in fields(NodesRequested)}
-    return NodesRequested(**{"what": "", "state": "", **{k: v for k, v in record.items() if k in known}})
+    given: dict[str, Any] = {"what": "", "state": "", **{k: v for k, v in record.items() if k in known}}
+    return NodesRequested(**given)

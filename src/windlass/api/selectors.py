@@ -95,6 +95,11 @@ _BINARY = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", "
 _OPERATORS_SHOWN = "in, notin, =, ==, !=, gt, lt"
 
 
+def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether the selector of a Service selects a pod. An empty one selects none."""
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
 def parse_labels(text: str) -> Selector:
     """Parse the query form, as apimachinery's ``labels.Parse``. Raises :class:`SelectorError`."""
     return Selector(tuple(_Parser(text).requirements()))

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
 from windlass.app.progress import WARNING, PipeReporter, ProgressReporter, TextReporter, tell
+from windlass.kits import gc_tuning
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,12 +32,41 @@ def main(arguments: list[str] | None = None) -> int:
         from windlass.app.remote import run_remote
 
         return run_remote(remote)
+    return run_role(given)
+
+
+def run_role(arguments: list[str]) -> int:
+    """Run one of the three processes of single-node mode; return the exit status."""
     from windlass.app.children import run_child
 
-    return run_child(child_options(parsed))
+    return run_child(child_options(parser().parse_args(arguments)))
+
+
+SHARED = (
+    "windlass.app.children",
+    "windlass.api.defaults",
+    "windlass.api.views",
+    "windlass.client.batching",
+    "windlass.client.client",
+    "windlass.jobs.kubeflow.kinds",
+    "windlass.jobs.leaderworkerset.pods",
+    "windlass.jobs.owners.rules",
+    "windlass.jobs.trainer.objects",
+    "windlass.observe.metrics",
+    "windlass.workflow.checks.validation",
+)
+"""Modules that at least two of the three processes import, most of them server and control process."""
+
+
+def import_shared_modules() -> None:
+    """Import what the processes share, before they begin as copies of the supervisor."""
+    with gc_tuning.infrequent_collections():
+        for name in SHARED:
+            import_module(name)
 
 
 def _up(parsed: object) -> int:
+    import_shared_modules()
     from windlass.app.running import differs, missing_data, resumed, take_lock, wait_for_record
     from windlass.app.supervisor import Supervisor
     from windlass.cli.bootstrap import state_error
@@ -69,7 +100,7 @@ def _up(parsed: object) -> int:
         if missing := missing_data(options.state):
             reporter.phase(f"{WARNING}{missing}")
         options, opening = resumed(options)
-        return Supervisor(options, reporter, clock, lock, opening).run()
+        return Supervisor(options, reporter, clock, lock, opening, run_role).run()
     finally:
         lock.release()
 

@@ -18,9 +18,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import WindlassError
+from windlass.app.failures import USELESS_TO_RETRY, failure_file
 from windlass.app.options import ChildOptions
 from windlass.app.sockets import bind_unix
-from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
 from windlass.kits import gc_tuning, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
@@ -97,12 +97,13 @@ async def until_signal(work: Awaitable[None], stop: Callable[[int], Awaitable[No
 
 
 async def _server(options: ChildOptions) -> None:
-    from windlass.node.runtime.log_reader import LogReader
-    from windlass.node.runtime.process_log import ProcessLogReader
-    from windlass.node.streams.client import AgentStreams
-    from windlass.server.log_source import LogMissing
-    from windlass.server.main import ServeConfig, serve
-    from windlass.server.stream_source import refused
+    with gc_tuning.infrequent_collections():
+        from windlass.node.runtime.log_reader import LogReader
+        from windlass.node.runtime.process_log import ProcessLogReader
+        from windlass.node.streams.client import AgentStreams
+        from windlass.server.log_source import LogMissing
+        from windlass.server.main import ServeConfig, serve
+        from windlass.server.stream_source import refused
 
     clock = SystemClock()
     config = ServeConfig(options.state, tcp=_inherited(options.tcp), unix=_inherited(options.unix))
@@ -136,14 +137,15 @@ def _machine(options: ChildOptions) -> OwnMachine:
 
 async def _control(options: ChildOptions) -> None:
     """Run scheduler and controllers on shared informers; if one of them fails, the process ends."""
-    from windlass.client.informers import SharedInformers
-    from windlass.controllers import manager
-    from windlass.observe import metrics
-    from windlass.observe.endpoint import Endpoint, not_ready
-    from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
-    from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
-    from windlass.scheduler.main import freeze_after_sync
-    from windlass.scheduler.service import SchedulerService
+    with gc_tuning.infrequent_collections():
+        from windlass.client.informers import SharedInformers
+        from windlass.controllers import manager
+        from windlass.observe import metrics
+        from windlass.observe.endpoint import Endpoint, not_ready
+        from windlass.scheduler.compat_metrics.families import DEVICES, LEGACY_DEVICES
+        from windlass.scheduler.compat_metrics.registry import OPTIONAL, CompatMetrics
+        from windlass.scheduler.main import freeze_after_sync
+        from windlass.scheduler.service import SchedulerService
 
     clock, rng = SystemClock(), chance.system()
     client = _client(options, "windlass-control")
@@ -171,7 +173,7 @@ async def _control(options: ChildOptions) -> None:
     CompatMetrics(registry, scheduler.sources((DEVICES, LEGACY_DEVICES)), OPTIONAL)
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))
-    gc_tuning.tune_for_long_lived_objects()
+    gc_tuning.tune_for_long_lived_objects(collect=False)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
@@ -192,10 +194,11 @@ async def _control(options: ChildOptions) -> None:
 
 
 async def _node(options: ChildOptions) -> None:
-    from windlass.node import kubelet_flags
-    from windlass.node.agent import NodeAgent
-    from windlass.node.images import load_stored
-    from windlass.node.options import AgentOptions
+    with gc_tuning.infrequent_collections():
+        from windlass.node import kubelet_flags
+        from windlass.node.agent import NodeAgent
+        from windlass.node.images import load_stored
+        from windlass.node.options import AgentOptions
 
     clock = SystemClock()
     client = _client(options, "windlass-node")

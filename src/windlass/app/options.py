@@ -49,7 +49,12 @@ class UpOptions:
     def asked(self) -> dict[str, object]:
         """Return the user's choices, as recorded and as compared by a second ``up``."""
         images = encode(self.images) if self.images is not None else None
-        chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name, "images": images}
+        chosen: dict[str, object] = {
+            "port": self.port,
+            "gpus": self.gpus,
+            "nodeName": self.node_name,
+            "images": images,
+        }
         chosen["kubelet"] = list(self.kubelet) or None
         chosen["allowNetwork"] = self.allow_network or None
         return {key: value for key, value in chosen.items() if value is not None}
@@ -173,7 +178,7 @@ def check_kubelet(words: Sequence[str]) -> None:
 class _Parser(argparse.ArgumentParser):
     """Parser that reports errors in the common form of all commands."""
 
-    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]: overloads there, one form here
+    def parse_known_args(  # type: ignore[override]: overloads there, one form here
         self, args: Any = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         parsed, unknown = super().parse_known_args(args, namespace)

@@ -126,6 +126,7 @@ async def _control(options: RemoteOptions) -> None:
         other_schedulers=options.beside,
         workers=scheduler_extras.workers_of(options.values),
         job_kinds=scheduler_extras.job_kinds_of(options.values),
+        outputs=scheduler_extras.outputs_of(options.values),
         exporter=exporter,
     )
     lease = scheduler_extras.lease_of(options, scheduler_extras.CONTROLLERS_LEASE)

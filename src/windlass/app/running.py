@@ -15,7 +15,7 @@ from windlass.kits.processes import is_alive
 from windlass.kits.state import StateError, StateFolder
 from windlass.node.options import parse_images
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 """Timeout of a start in seconds, after which the supervisor gives up."""
 _ENDING_SECONDS = 15.0
 _WORDS = {

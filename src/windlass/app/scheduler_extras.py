@@ -18,6 +18,7 @@ from windlass.app.progress_endpoint import ProgressService
 from windlass.app.settings import Values
 from windlass.app.settings_follower import SettingsFile, own_pod
 from windlass.client.client import Client
+from windlass.controllers.aigc.platform import ClusterOutputs
 from windlass.controllers.manager import ControllerManager
 from windlass.kits.clock import Clock
 from windlass.observe import logs
@@ -73,6 +74,11 @@ def workers_of(values: Values) -> int:
 def job_kinds_of(values: Values) -> tuple[str, ...]:
     found = values["controllers.jobKinds"]
     return found if isinstance(found, tuple) else (str(found),)
+
+
+def outputs_of(values: Values) -> ClusterOutputs:
+    names = ("outputsFolder", "outputsClaim", "outputsClass", "modelsFolder")
+    return ClusterOutputs(*(str(values[f"controllers.{name}"]) for name in names))
 
 
 def lease_of(options: RemoteOptions, name: str) -> LeaseOptions:
@@ -175,6 +181,7 @@ def _controllers(
         other_schedulers=options.beside,
         workers=workers_of(options.values),
         job_kinds=job_kinds_of(options.values),
+        outputs=outputs_of(options.values),
         exporter=process.exporter,
     )
     lease = lease_of(options, CONTROLLERS_LEASE)

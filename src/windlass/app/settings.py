@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.errors import WindlassError
+from windlass.api.fields.model_cache import MODELS_FOLDER
 from windlass.api.job_kind_families import JOB_KIND_FAMILIES
 from windlass.observe.logs import LEVELS
 
@@ -287,6 +288,20 @@ FIELDS: tuple[Field, ...] = (
         "",
         "address of that endpoint for pods; default `https://windlass-progress.NAMESPACE.svc:PORT`",
     ),
+    Field(
+        "controllers.outputsFolder",
+        "",
+        "folder of the nodes for ledger and outputs of AIGCJobs that name no `outputs.path` or claim; empty:"
+        " they are lost with the driver's pod",
+    ),
+    Field(
+        "controllers.outputsClaim",
+        "",
+        "size, such as `10Gi`, of a PersistentVolumeClaim for them that each such job gets; it precedes the folder"
+        " and stays after the job unless `outputs.retain` is false",
+    ),
+    Field("controllers.modelsFolder", MODELS_FOLDER, "folder of the nodes for models of AIGCJobs"),
+    Field("controllers.outputsClass", "", "storage class of these claims; empty: the cluster's default"),
 )
 BY_PATH: Mapping[str, Field] = {field.path: field for field in FIELDS}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.app.options import DEFAULT_PORT
+from windlass.observe.listening import cannot_listen
 
 _BACKLOG = 1024
 LOOPBACK = "127.0.0.1"
@@ -64,50 +65,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _refused(port: int, error: OSError) -> WindlassError:
-    if error.errno == errno.EADDRINUSE:
-        holder = holder_of(port)
-        return WindlassError(
-            "WL-PORT-409",
-            f"port {port} is in use",
-            evidence=f"{LOOPBACK}:{port} is held by {holder or 'a process of another user'}",
-            remedies=("windlass up --port 0", "windlass up"),
-        )
-    if error.errno == errno.EACCES:
-        return WindlassError(
-            "WL-PORT-409",
-            f"no permission to listen on port {port}",
-            evidence="ports below 1024 belong to root",
-            remedies=("windlass up --port 7443",),
-        )
-    return WindlassError(
-        "WL-PORT-409",
-        f"cannot listen on {LOOPBACK}:{port}",
-        evidence=error.strerror or str(error),
-        remedies=("windlass doctor",),
-    )
-
-
-def holder_of(port: int) -> str:
-    """Return ``name (pid N)`` of the process that listens on a loopback port, if it is visible."""
-    inodes = set()
-    try:
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{fields[9]}]")
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _holds(entry, inodes):
-                return f"{(entry / 'comm').read_text().strip()} (pid {entry.name})"
-    except OSError:
-        return ""
-    return ""
-
-
-def _holds(process: Path, inodes: set[str]) -> bool:
-    try:
-        return any(os.readlink(link) in inodes for link in (process / "fd").iterdir())
-    except OSError:
-        return False
+    return cannot_listen(LOOPBACK, port, error, "windlass up --port 0   (any free port)")
 
 
 def bind_unix(path: Path) -> socket.socket:

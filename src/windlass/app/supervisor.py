@@ -1,6 +1,7 @@
 """Supervisor of the three processes: keeps them alive and stops them in order.
 
-Processes are started by one thread only, because ``PR_SET_PDEATHSIG`` of the children
+The processes begin as copies of the supervisor, so that the imports that all of them
+need are done once. Processes are started by one thread only, because ``PR_SET_PDEATHSIG`` of the children
 is tied to the thread that started them. Other threads only talk to the server. Nothing
 here depends on the content of the processes. Invariants:
 
@@ -16,13 +17,15 @@ here depends on the content of the processes. Invariants:
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import os
 import re
 import select
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ from typing import Any
 from windlass import __version__
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
+from windlass.app.failures import USELESS_TO_RETRY, failure_file, read_failure
 from windlass.app.options import UpOptions
 from windlass.app.progress import ProgressReporter
 from windlass.app.running import READY_SECONDS
@@ -50,10 +54,6 @@ ROLES = ("server", "control", "node")
 STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
 """Order of stopping and timeouts in seconds; the agent ends the pods within its own
 grace period."""
-
-USELESS_TO_RETRY = 78
-"""Exit status (``EX_CONFIG``) of a child that reported why it cannot work; see
-``children.guard``."""
 
 _DISK_FULL = ("WL-STATE-507", "WL-STORE-507")
 """Errors on which the control plane gives up, but leaves its pods running."""
@@ -132,8 +132,14 @@ class Supervisor:
         clock: SystemClock,
         lock: FileLock,
         opening: str = "",
+        program: Callable[[list[str]], int] | None = None,
     ) -> None:
+        """``program(arguments)``: the program of a role, for copies of this process.
+
+        ``None``: each process is started as a new interpreter.
+        """
         self._options = options
+        self._program = program
         self._opening = opening
         self._before: dict[str, Any] = {}
         """Previous record; its options of the last start are kept if this start never
@@ -346,13 +352,23 @@ class Supervisor:
         if managed.role in ("node", "control"):
             arguments += ["--gpus", self._options.gpus or "auto"]
         unlink_if_exists(failure_file(self._state, managed.role))
-        managed.child = processes.spawn(
-            processes.python_module("windlass.app", *arguments),
-            self._state.log(managed.role),
-            descriptors=descriptors,
-        )
+        managed.child = self._begin(arguments, self._state.log(managed.role), descriptors)
         managed.started_at = self._clock.monotonic()
         managed.born = rfc3339(self._clock.now())
+
+    def _begin(self, arguments: list[str], log: Path, descriptors: tuple[int, ...]) -> processes.Child:
+        """Start a process: the first ones as copies of this one, which share what it imported.
+
+        Copies are possible only before the supervisor has other threads. A process that
+        is started again later is a new interpreter.
+        """
+        if self._program is not None and threading.active_count() == 1:
+            work = functools.partial(self._program, arguments)
+            title = " ".join(("windlass.app", *arguments))
+            return processes.fork(work, log, title=title, descriptors=descriptors)
+        return processes.spawn(
+            processes.python_module("windlass.app", *arguments), log, descriptors=descriptors
+        )
 
     def _stop(self, *, keep_pods: bool = False) -> None:
         """Stop the node agent first (it ends its pods and reports that), then control,
@@ -475,21 +491,3 @@ def ending(code: int) -> str:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-def failure_file(state: StateFolder, role: str) -> Path:
-    return state.logs / f"{role}.failure.json"
-
-
-def read_failure(state: StateFolder, role: str) -> WindlassError | None:
-    """Return the failure that a child reported; ``None`` without one."""
-    try:
-        told = json.loads(failure_file(state, role).read_bytes())
-        return WindlassError(
-            told["code"],
-            told["message"],
-            evidence=told.get("evidence", ""),
-            remedies=told.get("remedies", ()),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

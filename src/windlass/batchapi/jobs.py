@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from windlass.api.annotations import OPENAI_BATCH
+from windlass.api.fields.aigc import HOST_NETWORK, on_loopback
 from windlass.batchapi.objects import (
     CANCELLED,
     CANCELLING,
@@ -60,11 +60,9 @@ def job_of(
 
 def _network(url: str) -> dict[str, Any]:
     """Return the pod template of workers that reach a server on the loopback of their node."""
-    host = urlsplit(url).hostname or ""
-    if host != "localhost" and not host.startswith("127.") and host != "::1":
+    if not on_loopback(url):
         return {}
-    spec = {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet", "containers": [{"name": "worker"}]}
-    return {"template": {"spec": spec}}
+    return {"template": {"spec": {**HOST_NETWORK, "containers": [{"name": "worker"}]}}}
 
 
 def job_name(batch: StoredBatch) -> str:

@@ -71,6 +71,6 @@ class NamedContext(click.Context):
 
 def named(command: _Command) -> _Command:
     """Return the command with this class as its context."""
-    if command is not None:
+    if isinstance(command, click.Command):
         command.context_class = NamedContext
     return command

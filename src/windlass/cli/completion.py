@@ -21,7 +21,7 @@ from windlass.api.resources import (
     Resource,
     find,
 )
-from windlass.cli.invocation import context_of, target
+from windlass.cli.invocation import Invocation, context_of, target
 from windlass.cli.text import natural_key
 
 _KINDS: dict[str, tuple[Resource, ...]] = {
@@ -63,8 +63,11 @@ def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> lis
         client = invocation_context.connect(server)
         names: list[str] = []
         of_jobs = kinds is _KINDS["jobs"]
+        home = (
+            options.get("namespace") or Invocation(invocation_context, server, _client=client).home_namespace
+        )
         for resource in kinds:
-            space = (options.get("namespace") or "default") if resource.namespaced else None
+            space = home if resource.namespaced else None
             if options.get("all_namespaces"):
                 space = None
             for item in client.list(resource, space).items:

@@ -161,8 +161,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
 
 
-def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
-    """Return ``WL-…-404`` with the nearest names."""
+def missing(plural: str, name: str, known: Iterable[str], namespace: str | None = None) -> WindlassError:
+    """Return ``WL-…-404`` with the nearest names. ``namespace``: where the object was looked for."""
     word, noun = subject(plural)
     names = sorted(set(known))
     close = nearest(name, names)
@@ -177,13 +177,14 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
     prefixed = [
         candidate for candidate in names if candidate.startswith(f"{name}-")
     ]  # such as the pods of a Deployment
+    where = f" in namespace {namespace}" if namespace else ""
     existing = f"{noun}s that begin with this name" if prefixed else f"existing {noun}s"
     names = prefixed or names
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return WindlassError(
         f"WL-{word}-404",
-        f'{noun} "{name}" does not exist',
-        evidence=f"{existing}: {shown}" if names else f"there are no {noun}s",
+        f'{noun} "{name}" does not exist{where}',
+        evidence=f"{existing}: {shown}" if names else f"there are no {noun}s{where}",
         remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
     )
 

@@ -74,6 +74,13 @@ def connect(server: ServerTarget) -> BlockingClient:
     return BlockingClient(Connection(unix_socket=str(server.state.socket)))
 
 
+def box_namespace(state: StateFolder) -> str:
+    """Return the namespace of commands for the control plane of this machine."""
+    from windlass.client.kubeconfig import namespace_of_box
+
+    return namespace_of_box(state.kubeconfig) or "default"
+
+
 @dataclass(slots=True)
 class InvocationContext:
     """Dependencies of a command that tests replace, and the options before its name."""
@@ -112,6 +119,7 @@ class Invocation:
     _out: Terminal | None = None
     _err: Terminal | None = None
     warnings: list[str] = field(default_factory=list)
+    _context_namespace: str | None = None
 
     @property
     def clock(self) -> PausingClock:
@@ -155,12 +163,21 @@ class Invocation:
 
     @property
     def home_namespace(self) -> str:
-        """Default namespace: by the flag, else the kubeconfig context, else ``default``."""
-        if self.namespace:
-            return self.namespace
+        """Default namespace: by the flag, else by the kubeconfig's context as in kubectl, else ``default``."""
+        return self.namespace or self.context_namespace
+
+    @property
+    def context_namespace(self) -> str:
+        """Namespace of a command without ``-n``."""
         if self.target.remote:
             return getattr(self.client.connection, "namespace", "") or "default"
-        return "default"
+        if self._context_namespace is None:
+            self._context_namespace = box_namespace(self.target.state)
+        return self._context_namespace
+
+    def namespace_flag(self, namespace: str) -> str:
+        """Return ``" -n NAMESPACE"`` for a command to copy; empty if it is the default one."""
+        return "" if namespace == self.context_namespace else f" -n {namespace}"
 
     @property
     def listed_namespace(self) -> str | None:

@@ -132,7 +132,11 @@ def standard(
         decorators: list[Callable[[Any], Any]] = [target_flags]
         if namespace:
             names = ("-n", "--namespace") if short_namespace else ("--namespace",)
-            decorators.append(click.option(*names, metavar="NAME", help="Namespace (default: default)."))
+            decorators.append(
+                click.option(
+                    *names, metavar="NAME", help="Namespace [default: that of the kubeconfig's context]."
+                )
+            )
         if all_namespaces:
             decorators.append(
                 click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -211,7 +211,7 @@ class BlockingClient:
             channel.close()
 
     @staticmethod
-    def _taken(channel: _Channel) -> list[bytes]:
+    def _taken(channel: _Channel) -> Sequence[bytes]:
         chunks, channel.chunks = channel.chunks, []
         return chunks
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from windlass.api.errors import WindlassError
 from windlass.client import errors, incluster, proxies
 from windlass.client.connection import Connection, ExecPlugin, over_socket, ssl_context
 
-__all__ = ["Connection", "load", "over_socket", "search_path", "ssl_context"]
+__all__ = ["Connection", "load", "namespace_of_box", "over_socket", "search_path", "ssl_context"]
 
 _SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
@@ -65,6 +66,44 @@ def load(
             remedies=("windlass up", "export KUBECONFIG=PATH"),
         )
     return merged.connection(context)
+
+
+def namespace_of_box(own: Path, *, environ: Mapping[str, str] | None = None) -> str:
+    """Return the namespace that kubectl uses for the server of a box; empty: none is set.
+
+    ``own``: kubeconfig of the box. If the current context of kubectl (``$KUBECONFIG``,
+    ``~/.kube/config``) leads to the same server, its namespace counts, else that of ``own``.
+    Raises :class:`WindlassError` for a file that is not a kubeconfig.
+    """
+    try:
+        raw = own.read_bytes()
+    except OSError:
+        return ""  # the box was never started: its server is reached by the socket only
+    server = re.search(rb"server\W+(https?://[^\s\"']+)", raw)
+    texts = {file: _content(file) for file in search_path(environ=environ)}
+    texts.pop(own, None)
+    if server and any(server[1] in text for text in texts.values()):
+        address, namespace = _current_place(search_path(environ=environ))
+        if address == server[1].decode():
+            return namespace
+    if set(re.findall(rb"namespace\W+([^\s\"']+)", raw)) <= {b"default"}:
+        return ""  # as it was written: most commands need no YAML parser
+    return _current_place([own])[1]
+
+
+def _current_place(files: Iterable[Path]) -> tuple[str, str]:
+    """Return server and namespace of the current context in these files."""
+    merged = _Merged()
+    for file in files:
+        merged.add(file, required=False)
+    return merged.current_place()
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 class _Entry:
@@ -160,6 +199,14 @@ class _Merged:
         for section, singular in _SECTIONS:
             for entry in _named(file, section, singular, document.get(section)):
                 self._entries[section].setdefault(entry.name, entry)
+
+    def current_place(self) -> tuple[str, str]:
+        """Return server and namespace of the current context; empty where they are not set."""
+        context = self._entries["contexts"].get(self.current)
+        if context is None:
+            return "", ""
+        cluster = self._entries["clusters"].get(context.text("cluster"))
+        return cluster.text("server") if cluster else "", context.text("namespace")
 
     def connection(self, wanted: str | None) -> Connection:
         name = wanted or self.current

@@ -72,9 +72,7 @@ class EffectExecutor:
             events += [
                 action.event
                 for action, result in zip(stage, results, strict=True)
-                if not isinstance(action, Update)
-                and action.event is not None
-                and not isinstance(result, Failure)
+                if action.event is not None and not isinstance(result, Failure)
             ]
             if failures:
                 return EffectOutcome(tuple(written), failures, tuple(events))

@@ -38,6 +38,8 @@ class Update:
     resource: Resource
     object: JsonObject
     subresource: str | None = None
+    event: EmitEvent | None = None
+    """As of :class:`Create`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
-from windlass.controllers.aigc.platform import OwnMachine
+from windlass.controllers.aigc.platform import ClusterOutputs, OwnMachine
 from windlass.controllers.apps.catalogue import apps_controllers
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import BATCH_ATTEMPTS, VOLCANO_ATTEMPTS
@@ -77,6 +77,7 @@ class ControllerManager:
         exporter: Exporter | None = None,
         job_kinds: Collection[str] = (AUTO,),
         machine: OwnMachine | None = None,
+        outputs: ClusterOutputs | None = None,
     ) -> None:
         """``other_schedulers``: schedulers that still run.
 
@@ -85,6 +86,7 @@ class ControllerManager:
         ``exporter``: receives spans of jobs.
         ``job_kinds``: setting ``controllers.jobKinds``, which matters in a cluster only.
         ``machine``: the machine of single-node mode.
+        ``outputs``: place for outputs of generation jobs in a cluster.
         """
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
@@ -111,7 +113,7 @@ class ControllerManager:
         self.runners = {reconciler.name: start(reconciler) for reconciler in found}
         self.job_kinds: JobKindOperation | None = None
         if not embedded:
-            family = FamilyContext(client, self.informers, clock, SCHEDULER_NAMES[0])
+            family = FamilyContext(client, self.informers, clock, SCHEDULER_NAMES[0], outputs=outputs)
             self.job_kinds = JobKindOperation(client, family, clock, start, setting=job_kinds)
 
     @property

@@ -42,6 +42,19 @@ def spec_patch(
     return patch
 
 
+def annotate_group(group: Mapping[str, Any], annotations: Mapping[str, str | None]) -> Patch:
+    """Return the write of annotations of a group; ``None`` removes one."""
+    metadata = group["metadata"]
+    body = {"metadata": {"annotations": dict(annotations)}}
+    return Patch(
+        POD_GROUPS,
+        metadata["name"],
+        body,
+        metadata.get("namespace"),
+        resource_version=metadata.get("resourceVersion"),
+    )
+
+
 def patch_group(group: Mapping[str, Any], patch: Mapping[str, Any]) -> Patch:
     """Return the write of a spec patch. It conflicts with any write since the group was read."""
     metadata = group["metadata"]

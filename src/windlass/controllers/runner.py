@@ -48,7 +48,9 @@ pods. So changes that arrive during a rest are reconciled together."""
 class Informers(Protocol):
     """Source of informers. Each controller takes those of the kinds that it reads."""
 
-    def informer(self, resource: Resource, *, decode: Any = dict, later: bool = False) -> Informer[Any]: ...
+    def informer(
+        self, resource: Resource, *, labels: str = "", decode: Any = dict, later: bool = False
+    ) -> Informer[Any]: ...
 
     def drop(self, informer: Informer[Any]) -> None: ...
 

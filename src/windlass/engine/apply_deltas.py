@@ -211,6 +211,7 @@ class DeltaApplier:
             self._ledger.withdraw_nomination(task)
         self._ledger.leave_queue(entry)
         entry.group = None
+        self._state.early.pop(entry.key, None)
         entry.roles_enforced = {}
         self._state.update_run_time(entry)
         self._ledger.dirty[entry.key] = entry

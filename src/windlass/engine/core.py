@@ -110,6 +110,8 @@ class Core:
         self.diagnosis = Diagnosis(
             self.state, self.scheduling_queue, self._placer, self._gang_allocator, self._statement
         )
+        self.diagnosis.early_starts = self.reservations.early
+        self.diagnosis.ordinary = lambda: self.reservations.by_group
         self.rechecks = ExplanationRecheck(self.state, self.scheduling_queue, self.diagnosis)
         self.reporter = DiagnosisReporter(self.state, self.diagnosis)
         self.cycles = 0
@@ -234,6 +236,9 @@ class Core:
         touched, now, state, wake = cycle.touched, cycle.now, self.state, cycle.wake
         if self._uses_running:
             self._context.running.recorded.update(touched)
+        if ended := self.reservations.early.ended:
+            self.rechecks.schedule_behind(ended)
+            ended.clear()
         if self.config.reports and (cycle.parked or self.rechecks.scheduled):
             touched.update(self.rechecks.explain_parked(cycle.parked, now))
             touched.update(self.rechecks.check(now))
@@ -241,7 +246,7 @@ class Core:
                 self.rechecks.revived = False
                 wake(now if self.reservations.search_again() else None)
         state.classes.trim(self.scheduling_queue.by_class)
-        if self.enqueuer.pauses:
+        if self.enqueuer.pauses or self.enqueuer.early_starts:
             wake(self.enqueuer.next_due())
         if state.ledger.holds.by_group:
             wake(state.ledger.holds.next_due())
@@ -435,7 +440,7 @@ class Core:
                 self.reservations.aging.forget(group.key)
                 if not group.tasks:
                     self.state.forget_group(group)
-        if self.enqueuer.pauses:
+        if self.enqueuer.pauses or self.enqueuer.early_starts:
             for group in self.enqueuer.due(now):
                 touched[group.key] = group
                 self.enqueuer.update(group, now)

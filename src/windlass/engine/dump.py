@@ -182,6 +182,10 @@ class DumpDocument(msgspec.Struct, frozen=True):
     """True if a successor of a past reservation has to be looked for."""
     capacity_gained: bool = msgspec.field(default=False, name="room_grown")
     """True if reservations may move forward."""
+    early_starts: list[
+        tuple[str, float, float, dict[str, dict[int, int]], dict[str, tuple[TaskShare, ...]]]
+    ] = []
+    """Reservations of groups with an earliest start."""
     planned_nodes_changed: bool = msgspec.field(default=False, name="nodes_unseen")
     """True if nodes differ from those that reservations were planned with."""
     ended_between: tuple[float, float] | None = msgspec.field(default=None, name="room_left")
@@ -225,6 +229,7 @@ def dump(engine: Core) -> bytes:
         reserved_due_cycles={
             key: r.due_cycles for key, r in engine.reservations.by_group.items() if r.due_cycles
         },
+        early_starts=engine.reservations.early.as_records(),
         unreserved=engine.reservations.may_lack_reservations,
         capacity_gained=engine.reservations.capacity_gained,
         planned_nodes_changed=engine.reservations.nodes_changed,
@@ -452,6 +457,7 @@ def _load_objects(engine: Core, document: DumpDocument) -> None:
         group.rejection, group.preempted_in_part = record.rejection, record.preempted_in_part
         if record.not_before:
             engine.enqueuer.resume_pause(group, record.not_before)
+        engine.enqueuer.resume_early(group)
 
 
 def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
@@ -531,6 +537,7 @@ def _load_notes(engine: Core, document: DumpDocument) -> None:
         gained=document.capacity_gained,
         nodes_changed=document.planned_nodes_changed,
     )
+    engine.reservations.early.restore(document.early_starts, classes)
     engine.state.ledger.expected_ends.left = document.ended_between
     engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)

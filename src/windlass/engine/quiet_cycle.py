@@ -67,6 +67,7 @@ class QuietCycle:
             or state.table.total_changed
             or not context.scheduling_queue.nothing_to_wake(ledger.moved_classes)
             or context.queue_heap.waiting
+            or state.early
             or reservations.by_group
             or reservations.vacant
             or reservations.aging.since

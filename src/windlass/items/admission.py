@@ -6,6 +6,7 @@ same place are taken over: their items are done.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,15 +14,20 @@ from typing import Any
 
 import msgspec
 
+from windlass.items.context.spec import FIELD
+from windlass.items.context.streams import SegmentCheck
+from windlass.items.earlier import settings_of, taken_over
 from windlass.items.expressions import Evaluate, ExpressionError, compile_expression
 from windlass.items.inputs import open_rows
+from windlass.items.ledger.branches import branch_name
 from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.database import VERSION, LedgerFile
 from windlass.items.ledger.journal import RowJournal
-from windlass.items.outputs import existing_rows, files_of
+from windlass.items.outputs import existing_rows
+from windlass.items.overlap import earlier_files
 from windlass.items.places import Places
 from windlass.items.prompts import Prompt, PromptError
-from windlass.items.rows import Identities, InputError, Row
+from windlass.items.rows import EmptyInputError, Identities, Row
 from windlass.items.spec import BatchSpec, GroupSettings
 
 INVALID_ROW = "InvalidRow"
@@ -73,7 +79,7 @@ class BatchAdmission:
     _offset: int = 0
 
     def run(self) -> Admitted:
-        """Build the ledger. Raises :class:`InputError` or ``OSError``."""
+        """Build the ledger. Raises ``InputError`` or ``OSError``."""
         journal = self._take_over()
         try:
             ledger = LedgerFile(self.places.ledger.with_name("ledger.new"), create=True)
@@ -84,6 +90,13 @@ class BatchAdmission:
                 ledger.set_meta(
                     version=VERSION, uid=self.batch.uid, journal_end=journal.end, total=self.counts.total
                 )
+                earlier = taken_over(
+                    self.places.ledger,
+                    self.batch,
+                    self.counts.taken_over,
+                    self.places.remote or self.places.output,
+                )
+                ledger.set_meta(settings=json.dumps(settings_of(self.batch)), taken_over=json.dumps(earlier))
                 ledger.seal(self.places.ledger)
             finally:
                 ledger.close()
@@ -97,7 +110,6 @@ class BatchAdmission:
         fresh = places.journal.with_suffix(".new")
         fresh.unlink(missing_ok=True)
         journal = RowJournal(fresh)
-        others = [path for path in files_of(places.folder) if path != places.output] if places.folder else []
         for path in (places.output, places.branch, places.journal):
             rows: list[tuple[str, bytes, float | None]] = []
             size = 0
@@ -112,9 +124,7 @@ class BatchAdmission:
                     rows, size = [], 0
             self._keep(journal, rows)
         journal.sync()
-        for path in others:
-            if path == places.branch:
-                continue
+        for path in earlier_files(self.batch, places, self.environment):
             for name, _, score in existing_rows(path):
                 self._kept.setdefault(name, (ELSEWHERE, 0, score))
         fresh.replace(places.journal)
@@ -139,7 +149,7 @@ class BatchAdmission:
             ledger.add_items(chunk)
         spool.replace(self.places.spool)
         if not self.counts.total:
-            raise InputError("the input has no row")
+            raise EmptyInputError("the input has no row")
 
     def _entries(self) -> Iterator[tuple[tuple[Any, ...], bytes]]:
         batch = self.batch
@@ -234,6 +244,9 @@ class BatchAdmission:
             record.priority, record.parallelism = settings.priority, settings.parallelism
             record.deadline, record.model = settings.deadline_seconds, settings.model
             yield record
+        quality = self.batch.outputs.quality
+        if quality is not None and quality.branch_model:
+            yield ItemGroup(len(self._groups), branch_name(quality), model=quality.branch_model)
 
 
 def _id(row: Row, name: str) -> str | int:
@@ -247,6 +260,7 @@ class _RowCheck:
 
     def __init__(self, batch: BatchSpec) -> None:
         self._prompt = Prompt(batch.input.prompt) if batch.input.prompt else None
+        self._segments = SegmentCheck(batch.context) if batch.context is not None else None
         schema = batch.input.item_schema
         self._required = tuple(schema.get("required") or ())
         self._types = {
@@ -265,9 +279,12 @@ class _RowCheck:
             wrong = not isinstance(value, types) or (isinstance(value, bool) and word != "boolean")
             if value is not None and wrong:
                 return f"the field {name!r} is {value!r}: spec.input.itemSchema wants the type {word}"
+        if self._segments is not None and (problem := self._segments.error(row.values)):
+            return problem
         if self._prompt is not None:
+            values = row.values if self._segments is None else {**row.values, FIELD: {"text": ""}}
             try:
-                self._prompt.render(row.values)
+                self._prompt.render(values)
             except PromptError as error:
                 return str(error)
         return ""

@@ -54,7 +54,7 @@ def compile_expression(text: str) -> Evaluate:
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"the expression has {len(text)} characters; at most {MAX_LENGTH} are allowed")
-    if text.replace("_", "a").replace("-", "a").isalnum() and not text.isdigit():
+    if is_field(text):
         return lambda row: field_of(row, text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -72,6 +72,11 @@ def compile_expression(text: str) -> Evaluate:
             raise ExpressionError(f"{text!r} has no value for this row: {error}") from None
 
     return evaluate
+
+
+def is_field(text: str) -> bool:
+    """Return whether an expression is the name of a field."""
+    return text.replace("_", "a").replace("-", "a").isalnum() and not text.isdigit()
 
 
 def field_of(row: Mapping[str, Any], path: str) -> Any:

@@ -1,15 +1,15 @@
-"""Sources of rows: inline, ConfigMap, file, folder, volume, HTTP; S3 with the package boto3."""
+"""Sources of rows: inline, ConfigMap, file, folder, volume, HTTP; object stores with the package obstore."""
 
 from __future__ import annotations
 
 import gzip
 import io
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from windlass.items import object_store
 from windlass.items.rows import InputError, Row, read, read_folder
 from windlass.items.spec import INPUT_MOUNT, InputSpec
 
@@ -33,8 +33,8 @@ def open_rows(given: InputSpec, environment: Mapping[str, str], scratch: Path) -
     if given.source == "http":
         return _from_path(_fetch(given, scratch), given.format)
     if given.source == "s3":
-        return _from_path(_fetch_s3(given, scratch), given.format)
-    return _from_path(_path_of(given, environment), given.format)
+        return _from_path(_fetch_object(given, scratch), given.format)
+    return _from_path(_file_path(given, environment), given.format)
 
 
 def _samples() -> Iterator[Row]:
@@ -43,7 +43,14 @@ def _samples() -> Iterator[Row]:
         yield Row(number, {"id": f"sample-{number}", "prompt": f"Describe {topic} (sample {number})."})
 
 
-def _path_of(given: InputSpec, environment: Mapping[str, str]) -> Path:
+def input_path(given: InputSpec, environment: Mapping[str, str]) -> Path | None:
+    """Return the file or folder of an input; ``None`` if its rows come from elsewhere."""
+    if given.source in ("", "inline", "http", "s3"):
+        return None
+    return _file_path(given, environment)
+
+
+def _file_path(given: InputSpec, environment: Mapping[str, str]) -> Path:
     mount = environment.get(INPUT_MOUNT, "")
     if given.source == "configMap":
         return Path(mount or ".") / given.key
@@ -109,20 +116,16 @@ def _fetch(given: InputSpec, scratch: Path) -> Path:
     return target
 
 
-def _fetch_s3(given: InputSpec, scratch: Path) -> Path:
+def _fetch_object(given: InputSpec, scratch: Path) -> Path:
+    """Copy an object of a store."""
+    target = scratch / ("input.fetched.gz" if given.url.endswith(".gz") else "input.fetched")
     try:
-        import boto3  # type: ignore[import-not-found]
-    except ImportError:
-        raise InputError(
-            "source s3 needs the package boto3: pip install boto3 in the image of the driver, "
-            "or use source http with a presigned URL"
-        ) from None
-    bucket, _, key = given.url.removeprefix("s3://").partition("/")
-    target = scratch / ("input.fetched.gz" if key.endswith(".gz") else "input.fetched")
-    try:
-        boto3.client("s3", endpoint_url=os.environ.get("AWS_ENDPOINT_URL")).download_file(
-            bucket, key, str(target)
-        )
-    except Exception as error:  # boto3 builds the classes of its errors at run time
+        object_store.fetch(given.url, target)
+    except object_store.ObjectError as error:
+        if error.package:
+            raise InputError(f"{error}, or use source http with a presigned URL") from None
+        told = str(error) if "names no object" in str(error) else f"{given.url} cannot be read: {error}"
+        raise InputError(told) from None
+    except OSError as error:
         raise InputError(f"{given.url} cannot be read: {error}") from None
     return target

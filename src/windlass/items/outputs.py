@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from windlass.items import parquet
 from windlass.items.ledger.changes import Flag
 from windlass.items.ledger.database import DeadLetter
+from windlass.items.places import Places
 from windlass.items.rows import read
 
 ERROR_COLUMNS = ("error", "reason", "attempts")
-_ENDINGS = (".jsonl", ".ndjson", ".csv")
+_ENDINGS = (".jsonl", ".ndjson", ".csv", ".parquet")
+_FORMATS = {".csv": "csv", ".parquet": "parquet"}
+_log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -46,8 +51,10 @@ def existing_rows(path: Path) -> Iterator[tuple[str, bytes, float | None]]:
     except OSError:
         return
     with stream:
-        for row in read("csv" if path.suffix == ".csv" else "jsonl", cast(BinaryIO, stream)):
+        for row in read(_FORMATS.get(path.suffix, "jsonl"), cast(BinaryIO, stream)):
             values = row.values
+            if path.suffix == ".parquet":
+                values = {name: value for name, value in values.items() if value is not None}
             if row.error or values.get("id") in (None, "") or values.get("error"):
                 continue
             if path.suffix == ".csv":
@@ -58,6 +65,28 @@ def existing_rows(path: Path) -> Iterator[tuple[str, bytes, float | None]]:
                 }
             values.pop("error", None)
             yield str(values["id"]), _encode(values), score_of(values)
+
+
+def has_ids(path: Path) -> Iterator[bool]:
+    """Return of each row of a file whether it has an id, as rows of outputs have."""
+    with path.open("rb") as stream:
+        for row in read(_FORMATS.get(path.suffix, "jsonl"), cast(BinaryIO, stream)):
+            yield not row.error and row.values.get("id") not in (None, "")
+
+
+def show_rows(places: Places) -> None:
+    """Let the output file show the rows as they come, in the order in which they end.
+
+    It is another name of the journal until the end, when the whole output replaces it.
+    """
+    temporary = places.output.with_name(f".{places.output.name}.rows")
+    try:
+        temporary.unlink(missing_ok=True)
+        os.link(places.journal, temporary)
+        temporary.replace(places.output)
+        temporary.unlink(missing_ok=True)  # it is left where both were names of one file
+    except OSError as error:  # some volumes have no links
+        _log.warning("%s shows its rows at the end only: %s", places.output, error)
 
 
 def score_of(values: Mapping[str, Any]) -> float | None:
@@ -129,7 +158,7 @@ def cell(value: Any) -> Any:
 
 
 def write_outputs(path: Path, format: str, rows: Iterable[bytes], columns: Iterable[str]) -> int:
-    """Replace an output file. Returns the number of rows. Raises ``OSError``."""
+    """Replace an output file of JSON lines or CSV. Returns the number of rows. Raises ``OSError``."""
     writer = RowWriter(path, format)
     try:
         writer.columns(columns)
@@ -140,6 +169,27 @@ def write_outputs(path: Path, format: str, rows: Iterable[bytes], columns: Itera
         writer.abandon()
         raise
     return writer.count
+
+
+def write_parquet(path: Path, rows: Callable[[], Iterable[bytes]]) -> int:
+    """Replace an output file of Parquet: the same columns for good and error rows. Raises ``OSError``."""
+    columns = columns_of(rows())
+    kinds = parquet.kinds_of(map(_decode, rows()), columns)
+    kinds |= {"error": "string", "reason": "string", "attempts": "int64"}
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        count = parquet.write(temporary, map(_decode, rows()), kinds, cell_text)
+        with temporary.open("rb") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as text of a column with values of different types."""
+    return str(cell(value))
 
 
 def columns_of(rows: Iterable[bytes]) -> list[str]:

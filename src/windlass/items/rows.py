@@ -13,9 +13,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from windlass.items.expressions import ExpressionError, field_of
+from windlass.items.parquet import ParquetError, read_values
 
 MAX_ROW_BYTES = 64 * 2**20
 """Maximum size of one row in bytes."""
+DUPLICATE_ID = "duplicate id"
+"""Beginning of the error of a row with the id of an earlier one."""
 MAX_TEXT_BYTES = 2**20
 """Maximum size in bytes of a file to make its text part of the row (format ``dir``)."""
 _TEXTS = frozenset((".txt", ".md", ".json", ".csv", ".html", ".srt", ".vtt", ".xml", ".yaml", ".py"))
@@ -33,6 +36,10 @@ class Row:
 
 class InputError(ValueError):
     """An input that cannot be read at all."""
+
+
+class EmptyInputError(InputError):
+    """An input without rows. Reading it again does not help."""
 
 
 def read(format: str, stream: BinaryIO) -> Iterator[Row]:
@@ -123,19 +130,12 @@ def _csv_rows(text: io.TextIOWrapper) -> Iterator[Row]:
 
 
 def read_parquet(stream: BinaryIO) -> Iterator[Row]:
-    """Return the rows of a Parquet file. Raises :class:`InputError` without pyarrow."""
+    """Return the rows of a Parquet file. Raises :class:`InputError`."""
     try:
-        import pyarrow.parquet as parquet  # type: ignore[import-not-found]
-    except ImportError:
-        raise InputError(
-            "format parquet needs the package pyarrow: pip install pyarrow in the image of the driver, "
-            "or convert the file to JSON lines"
-        ) from None
-    number = 0
-    for batch in parquet.ParquetFile(stream).iter_batches(1024):
-        for values in batch.to_pylist():
-            number += 1
+        for number, values in enumerate(read_values(stream), 1):
             yield Row(number, values)
+    except ParquetError as error:
+        raise InputError(str(error)) from None
 
 
 def read_folder(folder: Path) -> Iterator[Row]:
@@ -194,7 +194,7 @@ class Identities:
         text = str(value)
         first = self._seen.setdefault(text, row.number)
         if first != row.number:
-            row.error = f"duplicate id {text!r}: row {first} has it, too"
+            row.error = f"{DUPLICATE_ID} {text!r}: row {first} has it, too"
             return f"{text}#{row.number}"
         row.values["id"] = value
         return text

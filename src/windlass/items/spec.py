@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.items.context.spec import ContextSpec, parse_context
 from windlass.items.fields import SpecFields
 
 BATCH_FILE = "WINDLASS_BATCH"
@@ -34,16 +35,28 @@ is mounted."""
 OUTPUTS = "WINDLASS_BATCH_OUTPUTS"
 """Environment variable: default of ``spec.outputs.path``."""
 RETRY_DEAD = "WINDLASS_BATCH_RETRY_DEAD"
-"""Environment variable of the driver: ``true`` tries dead letters again at the start."""
+"""Environment variable of the driver: a new value tries dead letters again at the start, once."""
+ATTEMPT = "WINDLASS_BATCH_ATTEMPT"
+"""Environment variable of the driver: number of the job's attempt, from 1 on."""
 LINGER = "WINDLASS_BATCH_LINGER"
 """Environment variable of the driver: seconds that it serves its final status after the end
 if no client has read it. Default 5."""
 
+STAGE = "WINDLASS_BATCH_STAGE"
+"""Environment variable of a worker: name of its stage, if the batch has stages."""
+
+SHARD = "WINDLASS_BATCH_SHARD"
+"""Environment variable of a worker of several pods: rank of this pod. Rank 0 processes the rows."""
+
+DEFAULT_SPOOL_ITEMS = 10_000
+"""Default of the maximum number of rows that wait between two stages."""
 SOURCES = ("inline", "configMap", "file", "pvc", "http", "s3")
 FORMATS = ("jsonl", "csv", "parquet", "dir")
-OUTPUT_FORMATS = ("jsonl", "csv")
+OUTPUT_FORMATS = ("jsonl", "csv", "parquet")
+STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+"""Schemes of object stores (``source: s3``)."""
 ORDERS = ("LargestFirst", "Priority", "Arrival")
-RUNTIMES = ("builtin-generate", "process", "python", "openai", "noop")
+RUNTIMES = ("builtin-generate", "process", "python", "openai", "llama-cpp", "noop")
 ON_LOW = ("Flag", "Retry", "Branch")
 SCORERS = ("length", "language", "regex", "judge")
 PRIORITIES = {"urgent": 100_000, "high": 10_000, "medium": 1000, "low": 100}
@@ -136,11 +149,15 @@ class ItemsSpec:
 
 @dataclass(frozen=True)
 class QualitySpec:
-    """Rule by which outputs are judged. ``scorer`` is empty for the row's own ``score``."""
+    """Rule by which outputs are judged. ``scorer`` is empty for the row's own ``score``.
+
+    ``branch_model``: model that processes rows below ``min`` once more; empty: none does.
+    """
 
     scorer: str = ""
     min: float = 90.0
     on_low: str = "Flag"
+    branch_model: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -160,6 +177,7 @@ class RuntimeSpec:
     """Runtime that processes the rows, and its arguments.
 
     ``command`` of ``process``: the command of the first container of the pod template.
+    ``image``: its image; empty: that of the platform.
     """
 
     name: str = "builtin-generate"
@@ -171,11 +189,40 @@ class RuntimeSpec:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     working_dir: str = ""
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """Stage that all rows pass. ``max_items``: maximum number of rows that wait behind it."""
+
+    name: str
+    kind: str
+    runtime: RuntimeSpec
+    max_items: int = DEFAULT_SPOOL_ITEMS
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """Inference server that the workers of a node share (``model.sharing.mode: Server``).
+
+    ``command``: program, with ``{path}``, ``{name}``, ``{host}`` and ``{port}``. ``ready_path``: path that
+    answers 200 once the model is loaded. ``start_seconds``: time until then.
+    """
+
+    command: tuple[str, ...]
+    ready_path: str = "/v1/models"
+    start_seconds: float = 1800.0
 
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """A batch as driver and workers see it."""
+    """A batch as driver and workers see it.
+
+    ``model_source``: address of the model's files, such as ``file:///models/m.gguf``.
+    ``stages``: empty for rows that pass the runtime alone. ``carries``: outputs are rows of a
+    further stage and keep the fields of their input rows.
+    """
 
     namespace: str
     name: str
@@ -187,6 +234,11 @@ class BatchSpec:
     outputs: OutputsSpec
     runtime: RuntimeSpec
     model: str = ""
+    stages: tuple[StageSpec, ...] = ()
+    carries: bool = False
+    context: ContextSpec | None = None
+    server: ServerSpec | None = None
+    model_source: str = ""
 
 
 class SpecError(ValueError):
@@ -238,7 +290,44 @@ def _batch(document: Mapping[str, Any], found: list[tuple[str, str]]) -> BatchSp
         outputs=_outputs(spec.inner("outputs")),
         runtime=_runtime(spec),
         model=spec.inner("model").text("name"),
+        model_source=spec.inner("model").text("source"),
+        stages=_stages(spec, found),
+        context=parse_context(spec.inner("contextCache")),
+        server=_server(spec.inner("model").inner("sharing")),
     )
+
+
+def _server(sharing: SpecFields) -> ServerSpec | None:
+    if sharing.values.get("mode") != "Server":
+        return None
+    default = ServerSpec(())
+    command = sharing.values.get("command")
+    valid = isinstance(command, list | tuple) and command and all(isinstance(one, str) for one in command)
+    if not valid:
+        sharing.bad(
+            "command",
+            "Required value: mode Server needs the command of a server with OpenAI's interface, such as "
+            '["vllm", "serve", "{path}", "--host", "{host}", "--port", "{port}"]',
+        )
+        return None
+    return ServerSpec(
+        tuple(command or ()),
+        sharing.text("readyPath", default.ready_path),
+        sharing.seconds("startSeconds", default.start_seconds),
+    )
+
+
+def _stages(spec: SpecFields, found: list[tuple[str, str]]) -> tuple[StageSpec, ...]:
+    """Read stages in their normal form (:func:`windlass.api.fields.stages.normal_stages`)."""
+    stages = spec.values.get("stages")
+    if not isinstance(stages, list | tuple):
+        return ()
+    read = []
+    for index, values in enumerate(stages):
+        one = SpecFields(values, f"{spec.path}.stages[{index}]", found)
+        waiting = one.inner("output").integer("maxItems", DEFAULT_SPOOL_ITEMS, 1)
+        read.append(StageSpec(one.text("name"), one.text("kind", "cpu"), _runtime(one), waiting))
+    return tuple(read)
 
 
 def _input(one: SpecFields) -> InputSpec:
@@ -270,7 +359,7 @@ def _source(one: SpecFields) -> str:
         if one.has(name):
             return source
     url = one.text("url")
-    return ("s3" if url.startswith("s3://") else "http") if url else ""
+    return ("s3" if url.partition("://")[0] in STORES else "http") if url else ""
 
 
 def format_of(path: str) -> str:
@@ -350,7 +439,7 @@ def _outputs(one: SpecFields) -> OutputsSpec:
     path = one.text("path")
     return OutputsSpec(
         path=path,
-        format=one.choice("format", "csv" if path.endswith(".csv") else "jsonl", OUTPUT_FORMATS),
+        format=one.choice("format", format_of(path), OUTPUT_FORMATS),
         atomic=one.flag("atomic", True),
         retain=one.flag("retain", True),
         quality=_quality(one.inner("quality")) if one.has("quality") else None,
@@ -367,10 +456,14 @@ def _quality(one: SpecFields) -> QualitySpec:
         head, colon, rest = name.partition(":")
         if colon and head in SCORERS:
             name, arguments = head, {_ARGUMENT[head]: rest}
+    on_low, branch = one.choice("onLow", "Flag", ON_LOW), one.inner("branch").text("model")
+    if branch and on_low != "Branch":
+        one.bad("branch", f"Invalid value: it is for onLow: Branch, and onLow is {on_low}")
     return QualitySpec(
         scorer=name,
         min=one.number("min", 90.0, 0, 100),
-        on_low=one.choice("onLow", "Flag", ON_LOW),
+        on_low=on_low,
+        branch_model=branch,
         arguments=arguments,
     )
 
@@ -398,4 +491,5 @@ def _runtime(spec: SpecFields) -> RuntimeSpec:
         parameters=one.mapping("parameters"),
         command=tuple(command),
         working_dir=str(first.get("workingDir") or ""),
+        image=str(first.get("image") or ""),
     )

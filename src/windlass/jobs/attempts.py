@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from windlass.jobs.members import NODE_REASONS
+from windlass.jobs.decision import SIGNAL_CODES
+from windlass.jobs.members import NODE_REASONS, OUT_OF_MEMORY
 
 MAX_ATTEMPTS = 20
 """Maximum number of attempts that are stored one by one."""
@@ -35,13 +36,14 @@ class EndCause(StrEnum):
     PROGRAM = "program"
     NODE = "node"
     PREEMPTION = "preemption"
+    SIGNAL = "signal"
     TIME_LIMIT = "time limit"
     USER = "user"
     UNKNOWN = "unknown"
     """The pods were gone before their end was seen, as after a crash of the control plane."""
 
 
-INTERRUPTIONS = frozenset({EndCause.PROGRAM, EndCause.NODE, EndCause.PREEMPTION})
+INTERRUPTIONS = frozenset({EndCause.PROGRAM, EndCause.NODE, EndCause.PREEMPTION, EndCause.SIGNAL})
 """Causes that count as failures for the advised checkpoint interval."""
 
 
@@ -113,6 +115,7 @@ class JobObservation:
 
     ``minimum``: number of pods without which it does not run.
     ``time_limit``: whether it failed because its time was over.
+    ``signals_disrupt``: whether a pod that a signal ended has not failed by itself.
     """
 
     outcome: JobOutcome
@@ -122,6 +125,7 @@ class JobObservation:
     now: float
     message: str = ""
     time_limit: bool = False
+    signals_disrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +437,9 @@ def _cause(pods: Sequence[AttemptPod], observed: JobObservation) -> tuple[EndCau
         return EndCause.PROGRAM, observed.message  # The pod was deleted because the job had failed.
     if first.phase == "Failed":
         code = "" if first.exit_code is None else f" with exit code {first.exit_code}"
-        return EndCause.PROGRAM, f"pod {first.name} failed{code}{where}"
+        killed = (first.exit_code or 0) >= SIGNAL_CODES and first.reason != OUT_OF_MEMORY
+        cause = EndCause.SIGNAL if killed and observed.signals_disrupt else EndCause.PROGRAM
+        return cause, f"pod {first.name} failed{code}{where}"
     return EndCause.USER, f"pod {first.name} was deleted"
 
 

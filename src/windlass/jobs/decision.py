@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from windlass.jobs.definition import CleanPodPolicy, JobDefinition, Quorum, RestartRule, Role, SuccessRule
 from windlass.jobs.lifecycle import FINAL, JobPhase, LifecycleTrigger, next_phase
 from windlass.jobs.members import LossCause, RolePod
+from windlass.jobs.replicas import WholeReplicas, has_replicas
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
@@ -70,6 +71,8 @@ def decide_job(job: JobDefinition, state: LifecycleState, pods: Sequence[RolePod
     """Return the next state and actions. It is safe to repeat after a stop at any point."""
     if state.phase in FINAL:
         return _finished(job, state, pods, now)
+    if has_replicas(job):
+        pods = WholeReplicas(job, pods).with_causes()
     trigger, changed = _observe(job, state, pods, now)
     phase = next_phase(state.phase, trigger) if trigger is not None else state.phase
     after = replace(changed, phase=phase)
@@ -82,7 +85,7 @@ def decide_job(job: JobDefinition, state: LifecycleState, pods: Sequence[RolePod
     if not after.started or state.phase is JobPhase.SUSPENDED:
         after = replace(after, started=now)
     lost = _lost(job, pods)
-    surplus = _surplus(job, pods)
+    surplus = (*_surplus(job, pods), *_with_lost(job, pods, lost))
     waits = {pod.uid: _until_replaced(job, after, pod, now) for pod in lost}
     due = [seconds for seconds in waits.values() if seconds > 0]
     deadline = _until_deadline(job, after, now)
@@ -133,7 +136,7 @@ def _observe(
         message = f"pod {fatal.name} failed{code}, and its restart policy does not replace it"
         return LifecycleTrigger.FAILED, replace(state, cause="PodFailed", message=message)
     lost = _lost(job, pods)
-    counted = replace(state, restarts=_count(state.restarts, lost, pods))
+    counted = replace(state, restarts=_count(job, state.restarts, lost, pods))
     if _restarts_spent(job, counted, pods):
         message = f"its pods were restarted {job.run.backoff_limit} times (backoffLimit)"
         return LifecycleTrigger.FAILED, replace(counted, cause=BACKOFF_LIMIT_EXCEEDED, message=message)
@@ -170,9 +173,13 @@ def _has_started(job: JobDefinition, pods: Sequence[RolePod]) -> bool:
 def _goes_on(job: JobDefinition, pods: Sequence[RolePod]) -> bool:
     """Return whether an elastic job has its minimum in each role without the pods that it lost."""
     elastic = any(role.minimum < role.replicas for role in job.roles)
-    return elastic and all(
-        sum(pod.running for pod in pods if pod.role == role.name) >= role.minimum for role in job.roles
-    )
+    return elastic and all(_running(job, role, pods) >= role.minimum for role in job.roles)
+
+
+def _running(job: JobDefinition, role: Role, pods: Sequence[RolePod]) -> int:
+    if role.size == 1:
+        return sum(pod.running for pod in pods if pod.role == role.name)
+    return role.size * WholeReplicas(job, pods).running(role)
 
 
 def _is_fatal(job: JobDefinition, pod: RolePod) -> bool:
@@ -196,7 +203,12 @@ def _lost(job: JobDefinition, pods: Sequence[RolePod]) -> tuple[RolePod, ...]:
             pod.deleting and pod.disrupted
         ):
             found.append(pod)
-    return tuple(found)
+    return tuple(WholeReplicas(job, pods).unfinished(found)) if has_replicas(job) else tuple(found)
+
+
+def _with_lost(job: JobDefinition, pods: Sequence[RolePod], lost: Sequence[RolePod]) -> tuple[RolePod, ...]:
+    """Return the other pods of replicas that lost one: a replica starts again as a whole."""
+    return WholeReplicas(job, pods).others(lost) if has_replicas(job) else ()
 
 
 def _is_replaced(role: Role, pod: RolePod) -> bool:
@@ -216,14 +228,24 @@ def _surplus(job: JobDefinition, pods: Sequence[RolePod]) -> tuple[RolePod, ...]
 
 def _missing(job: JobDefinition, pods: Sequence[RolePod]) -> tuple[tuple[Role, int], ...]:
     present = {pod.name for pod in pods}
-    return tuple((role, index) for role, index in job.pods() if job.pod_name(role, index) not in present)
+    missing = tuple((role, index) for role, index in job.pods() if job.pod_name(role, index) not in present)
+    return WholeReplicas(job, pods).to_create(missing) if has_replicas(job) else missing
 
 
-def _count(before: RestartCounts, lost: Sequence[RolePod], pods: Sequence[RolePod]) -> RestartCounts:
-    """Return the counts with the newly lost pods. A pod is counted once, whatever stops in between."""
+def _count(
+    job: JobDefinition, before: RestartCounts, lost: Sequence[RolePod], pods: Sequence[RolePod]
+) -> RestartCounts:
+    """Return the counts with the newly lost pods. A pod is counted once, whatever stops in between.
+
+    So is a replica: its other pods end because of the first one.
+    """
     new = [pod for pod in lost if pod.uid not in before.counted]
     present = {pod.uid for pod in pods}
     counted = (before.counted & present) | {pod.uid for pod in new}
+    if has_replicas(job):
+        replicas = WholeReplicas(job, pods)
+        new = replicas.first_of_each(new, before.counted)
+        counted |= {pod.uid for pod in replicas.others(lost)}
     if not new and counted == before.counted:
         return before
     totals = dict(before.by_cause)

@@ -63,6 +63,8 @@ class Role:
         the role is elastic.
     ``counts``: whether a failure of its pods fails the job.
     ``numbered``: whether names of pods end with the index; a single pod may have none.
+    ``size``: pods of one replica, which have consecutive indices and are replaced together.
+        ``replicas`` and ``minimum`` are numbers of pods, multiples of it.
     """
 
     name: str
@@ -73,10 +75,15 @@ class Role:
     restart: RestartRule
     counts: bool = True
     numbered: bool = True
+    size: int = 1
 
     @property
     def pod_spec(self) -> Json:
         return self.template.get("spec") or {}
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Return the replica of a pod, and its rank in there."""
+        return divmod(index, self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,11 @@ class JobDefinition:
         return sum(role.minimum for role in self.roles)
 
     def pod_name(self, role: Role, index: int) -> str:
-        return f"{self.name}-{role.key}-{index}" if role.numbered else f"{self.name}-{role.key}"
+        """Return the name of a pod. The first pod of a replica has the name of the replica."""
+        if not role.numbered:
+            return f"{self.name}-{role.key}"
+        replica, rank = role.place_of(index)
+        return f"{self.name}-{role.key}-{replica}" + (f"-{rank}" if rank else "")
 
     def pods(self) -> list[tuple[Role, int]]:
         """Return the role and index of each pod, in the order of the roles."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from windlass.api import annotations as names
 
 if TYPE_CHECKING:
-    from windlass.api.views import Pod
+    from windlass.api.views import ContainerExit, Pod
 
 DISRUPTION_REASONS = frozenset({"Evicted", "Preempting", "Preempted", "NodeLost", "NodeShutdown", "Shutdown"})
 """Reasons of a pod's status that are not the program's fault."""
+OUT_OF_MEMORY = "OOMKilled"
 NODE_REASONS = frozenset({"NodeLost", "NodeShutdown", "Shutdown"})
 
 
@@ -23,6 +24,7 @@ class LossCause(StrEnum):
     PROGRAM = "program"
     NODE = "node"
     PREEMPTION = "preemption"
+    SIGNAL = "signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class RolePod:
     ``world``: its annotation ``windlass.dev/world``.
     ``disrupted``: the end was not caused by the program (condition ``DisruptionTarget``
         or a reason of :data:`DISRUPTION_REASONS`).
+    ``killed``: a signal of unknown origin ended it, which the kind takes for a disruption.
+    ``message``: last line of the termination message of its main container, if that failed.
     ``ended``: end of its last container in Unix seconds; 0.0: unknown.
+    ``unprepared``: why its node does not start it, as far as its status tells.
     """
 
     name: str
@@ -48,11 +53,14 @@ class RolePod:
     restarts: int = 0
     deleting: bool = False
     disrupted: bool = False
+    killed: bool = False
     reason: str = ""
     ready: bool = False
     node: str = ""
     world: str = ""
     ended: float = 0.0
+    message: str = ""
+    unprepared: str = ""
 
     @property
     def finished(self) -> bool:
@@ -76,6 +84,8 @@ class RolePod:
         """Return the counter for the replacement of this pod."""
         if self.reason in NODE_REASONS:
             return LossCause.NODE
+        if self.killed:
+            return LossCause.SIGNAL
         return LossCause.PREEMPTION if self.disrupted else LossCause.PROGRAM
 
 
@@ -96,13 +106,14 @@ def _job_pod(
 ) -> RolePod:
     role = roles.get(pod.labels.get(role_label, ""), "")
     index = pod.labels.get(index_label, "")
+    ended = _main_exit(pod, main.get(role, ""))
     return RolePod(
         name=pod.name,
         uid=pod.uid,
         role=role,
         index=int(index) if index.isascii() and index.isdecimal() else -1,
         phase=pod.phase or "Pending",
-        exit_code=_exit_code(pod, main.get(role, "")),
+        exit_code=None if ended is None else ended.exit_code,
         restarts=pod.restarts,
         deleting=pod.deleting,
         disrupted=pod.disrupted or pod.reason in DISRUPTION_REASONS,
@@ -111,11 +122,11 @@ def _job_pod(
         node=pod.node_name,
         world=pod.annotations.get(names.WORLD) or "",
         ended=pod.ended,
+        message="" if ended is None else ended.message,
+        unprepared=pod.unprepared,
     )
 
 
-def _exit_code(pod: Pod, main: str) -> int | None:
-    ended = {found.container: found.exit_code for found in pod.exits}
-    if main in ended:
-        return ended[main]
-    return next(iter(ended.values()), None)
+def _main_exit(pod: Pod, main: str) -> ContainerExit | None:
+    ended = {found.container: found for found in pod.exits}
+    return ended.get(main) or next(iter(ended.values()), None)

@@ -17,7 +17,7 @@ _RETAINED_BYTES = 64 * 2**20
 _PAD_BYTES = 2**20
 
 
-def tune_for_long_lived_objects() -> None:
+def tune_for_long_lived_objects(*, collect: bool = True) -> None:
     """Freeze the living objects, and collect rarely and in small steps.
 
     The counters measure the growth in objects. With equal creation and deletion, 2,000
@@ -25,9 +25,11 @@ def tune_for_long_lived_objects() -> None:
     collected again after each 10,000 more (about 3 ms), and almost never after that. A
     threshold of two million took a third of a second at a time, and the same in total.
 
-    Call it after the start, and again after the state has been read.
+    Call it after the start, and again after the state has been read. ``collect``: free
+    cycles before. After imports that is 4,000 of 84,000 objects, and takes 0.1 s.
     """
-    gc.collect()
+    if collect:
+        gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 5, 20_000)
 

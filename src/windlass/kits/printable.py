@@ -1,4 +1,4 @@
-"""Text of users, for terminals."""
+"""Text for terminals: that of users made visible, and articles of names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter.isspace() else _escape(letter) for letter in text)
+
+
+def with_article(name: str) -> str:
+    """Return a name with its indefinite article, such as ``an XGBoostJob`` or ``a PyTorchJob``."""
+    spelled = name[:2].isupper()
+    return f"{'an' if name[:1] in ('AEFHILMNORSX' if spelled else 'AEIOaeio') else 'a'} {name}"
 
 
 def _escape(letter: str) -> str:

@@ -6,14 +6,17 @@ uses pids again. Nothing here ends a process that it cannot recognise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -56,6 +59,21 @@ def set_name(name: str) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def set_command_line(text: str) -> None:
+    """Replace the command line that ``ps`` shows, as far as the original one has room.
+
+    A copy of a process would otherwise be shown as the original. The kernel reads the
+    words from the memory in which it passed them.
+    """
+    import ctypes
+
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
+    room = end - start - 1
+    if room > 0:
+        ctypes.memmove(start, text.encode()[:room].ljust(room + 1, b"\0"), room + 1)
 
 
 def rotate(path: Path, keep: int = 3) -> None:
@@ -142,6 +160,60 @@ def spawn(
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
     return Child(pid)
+
+
+def fork(work: Callable[[], int], log: Path, *, title: str, descriptors: Sequence[int] = ()) -> Child:
+    """Start a copy of this process in its own session; it ends with the status of ``work``.
+
+    Like :func:`spawn`, without a new interpreter and its imports. This process must have
+    a single thread. The copy has only ``descriptors``, and the handlers of a new
+    interpreter. ``title``: command line that ``ps`` shows. Raises ``OSError``.
+    """
+    stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _run_copy(work, stream, title, descriptors)
+    finally:
+        os.close(stream)
+    return Child(pid)
+
+
+def _run_copy(work: Callable[[], int], stream: int, title: str, descriptors: Sequence[int]) -> NoReturn:
+    """Detach the copy from its original, run ``work``, and end without the original's cleanup."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, target in ((nothing, 0), (stream, 1), (stream, 2)):
+            os.dup2(descriptor, target)
+        _close_all_but(descriptors)
+        set_command_line(title)
+        code = work()
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # the disk of the log may be full
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _close_all_but(descriptors: Sequence[int]) -> None:
+    """Close everything that this process has open, the standard streams and ``descriptors`` excepted."""
+    for opened in map(int, os.listdir("/proc/self/fd")):
+        if opened > 2 and opened not in descriptors:
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
+                os.close(opened)
 
 
 def spawn_daemon(module: str, arguments: Sequence[str], log: Path) -> tuple[Child, int]:

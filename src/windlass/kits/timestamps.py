@@ -33,6 +33,14 @@ def parse_rfc3339(text: str) -> float:
     return timestamp.timestamp()
 
 
+def stored_time(text: object) -> float:
+    """Return Unix seconds of a time in a stored object; 0 if it is absent or no time."""
+    try:
+        return parse_rfc3339(text) if isinstance(text, str) and text else 0.0
+    except ValueError:
+        return 0.0
+
+
 def utc_text(text: str) -> str:
     """Return an RFC 3339 time in UTC without zone, with up to nine digits of its fraction.
 

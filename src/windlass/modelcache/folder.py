@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from windlass.kits.files import FileLock, write_atomic
 
@@ -80,13 +81,14 @@ class CacheFolder:
     def find(self, key: str) -> CachedModel | None:
         """Return a complete model, or ``None`` if it is missing or was not finished."""
         try:
-            facts = json.loads((self.root / key / FACTS).read_text())
+            facts: dict[str, Any] = json.loads((self.root / key / FACTS).read_text())
             used = os.stat(self.root / key).st_mtime
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise ModelCacheError("Corrupt", f"{self.root / key / FACTS} cannot be read: {error}") from error
-        return CachedModel(**{**facts, "key": key, "last_used": used})
+        facts |= {"key": key, "last_used": used}
+        return CachedModel(**facts)
 
     def models(self) -> list[CachedModel]:
         """Return all complete models, by key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -12,6 +13,15 @@ from windlass.modelcache.folder import ModelCacheError
 
 MEMORY = Path("/dev/shm")
 """File system in memory in which models are shared."""
+
+
+def memory_of(models: str | Path) -> str:
+    """Return the folder in memory that belongs to a folder of models.
+
+    Two boxes on one machine have two folders of models. Their copies in memory have different
+    names, so each box loads and removes its own.
+    """
+    return f"{MEMORY}/windlass-models-{hashlib.sha256(str(models).encode()).hexdigest()[:12]}"
 
 
 @dataclass
@@ -27,7 +37,7 @@ class Attachment:
         """Let go of the model. The last user removes it from memory."""
         alone = self._users.acquire()
         if alone:
-            shutil.rmtree(self.files.parent, ignore_errors=True)
+            _remove(self.files.parent)
         self._users.release()
 
 
@@ -70,6 +80,17 @@ def _copy(files: Path, place: Path, limit: int | None) -> int:
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
     return needed
+
+
+def _remove(place: Path) -> None:
+    """Remove a copy at once: a process that attaches later never finds a part of it."""
+    doomed = place.parent / f".{place.name}.removed"
+    shutil.rmtree(doomed, ignore_errors=True)
+    try:
+        os.rename(place, doomed)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _size(folder: Path) -> int:

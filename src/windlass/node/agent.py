@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from windlass.api import annotations
+from windlass.api import annotations as annotation_names
 from windlass.api.resources import ENDPOINT_SLICES, JOB_SETS, NODES, PODS, SERVICES
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
@@ -56,19 +56,21 @@ from windlass.node.restart_barriers import RestartBarriers, decode_barrier
 from windlass.node.runtime import helpers, log_reader, syscalls
 from windlass.node.runtime.runner import ProcessRunner, Runner
 from windlass.node.runtime.threads import in_thread
+from windlass.node.sandbox import connect
 from windlass.node.sandbox.hosts import NamedPod, hostname_of
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkError, find_capabilities
 from windlass.node.services.names import ServiceNames
 from windlass.node.services.proxies import ServiceProxies
 from windlass.node.services.tables import decode_endpoint_slice, decode_node_service
-from windlass.node.simulated import SimulatedNodes, decode_simulated
+from windlass.node.simulated_nodes.nodes import SimulatedNodes, decode_simulated
 from windlass.node.streams.listener import StreamListener, StreamPod
 from windlass.node.usage import ContainerPlace, UsageMeter
 
 _log = logging.getLogger("windlass.node")
 _MAINTENANCE_SECONDS = 60.0
 _REAP_SECONDS = 2.0
-_STOPPED_SLACK_SECONDS, _HURRIED_SLACK_SECONDS = 8.0, 3.0
+_STOPPED_SLACK_SECONDS, _HURRIED_SLACK_SECONDS = 25.0, 3.0
+_CONNECT_SECONDS = 5.0
 _LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
 
@@ -110,6 +112,7 @@ class NodeAgent:
         self._devices: DeviceManager
         self._worker_factory: PodWorkerFactory | None = None
         self.node: OwnNode | None = None
+        self._simulated: SimulatedNodes
         self.ready = asyncio.Event()
         self._stopping = False
         self._nvml: Nvml | None = None
@@ -133,7 +136,7 @@ class NodeAgent:
             self._pods = self._informers.informer(PODS, decode=PodDecoder(node.name))
             service_names = self._set_up_services()
             storage = self._storage()
-            simulated = self._simulated_nodes(self._restart_barriers())
+            self._simulated = simulated = self._simulated_nodes(self._restart_barriers())
             mirror_pods = MirrorPods.of_state(
                 self._client, self._clock, self._rng, node, self._pods, self._state
             )
@@ -177,8 +180,13 @@ class NodeAgent:
         parts = (self._client, self._informers, self.recorder, self._clock, self._rng)
         return {
             "volumes": Provisioner(*parts, self._paths.claims),
-            "models": Models(*parts, self._paths.models),
+            "models": Models(*parts, self._paths.models, serves=self._keeps_models_of),
         }
+
+    def _keeps_models_of(self, node: str) -> bool:
+        """Return whether the models of a node lie on this machine: its own, and simulated ones."""
+        assert self.node is not None
+        return self._options.models and (node == self.node.name or self._simulated.has(node))
 
     def _restart_barriers(self) -> RestartBarriers:
         """Create the barriers of pods that restart in place, for the workers too."""
@@ -195,7 +203,18 @@ class NodeAgent:
             self._pods,
             start_seconds=self._options.simulated_start_seconds,
             barriers=barriers,
+            connect=self._connect_to_pod,
         )
+
+    async def _connect_to_pod(self, key: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a port of a pod of this node (``namespace/name``). Raises ``OSError``."""
+        address = next((one.machine.address for one in self.workers.values() if one.machine.key == key), "")
+        if not address:
+            raise ConnectionError(f"pod {key} does not run on this machine")
+        if "net" in self.network.capabilities.namespaces:
+            socket = await connect.connect(self._paths.root, address, port, _CONNECT_SECONDS)
+            return await asyncio.open_connection(sock=socket)
+        return await asyncio.open_connection(address, port)
 
     def _stream_listener(self) -> StreamListener:
         path = self._state.node_socket
@@ -314,9 +333,9 @@ class NodeAgent:
             this_machine,
             labels=machine.labels(name, this_machine, inventory),
             annotations={
-                annotations.ISOLATION: ", ".join(isolated) or "none",
-                annotations.LIMITS: limiter.description,
-                annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
+                annotation_names.ISOLATION: ", ".join(isolated) or "none",
+                annotation_names.LIMITS: limiter.description,
+                annotation_names.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
                 **published.annotations,
                 **numa.node_annotations(numa_nodes),
             },

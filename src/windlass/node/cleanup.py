@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_exists, write_atomic
 from windlass.kits.state import StateFolder
+from windlass.modelcache.shared import memory_of
 from windlass.node.devices import discovery, mps_control
 from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
 from windlass.node.paths import NodePaths, attempt_numbers
@@ -55,7 +57,8 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
     ended = [record["pid"] for _, record in shims]
     for directory, record in shims:
         attempt_files.signal(record, signal.SIGKILL)
-        attempt_files.signal(attempt_files.read(str(directory), attempt_files.PROCESS), signal.SIGKILL)
+        attempt_files.kill_leftovers(str(directory))
+    _wait([record for _, record in shims], _SLACK_SECONDS)
     for directory, name in _holders(paths):
         record = attempt_files.read(str(directory), name)
         unlink_if_exists(directory / name)  # it ends by itself without its record
@@ -67,6 +70,8 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
     ended += mps_control.stop_recorded(paths.root)
     _remove_nat(paths.root)
     _remove_mig_instances(paths)
+    # Workers that were killed leave their models in memory.
+    shutil.rmtree(memory_of(paths.models), ignore_errors=True)
     return ended
 
 

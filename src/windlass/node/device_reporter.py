@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import annotations
+from windlass.api import annotations as names
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, PODS
 from windlass.client.client import Client
@@ -131,7 +131,7 @@ class DeviceReporter:
 
     def on_annotations(self, node: NodeAnnotations) -> None:
         """Process a change of the annotations of this node."""
-        text = node.annotations.get(annotations.CLEAR_BAD_DEVICES, "")
+        text = node.annotations.get(names.CLEAR_BAD_DEVICES, "")
         if text:
             self._clear_requests.append(text)
             self._requested.set()
@@ -149,22 +149,18 @@ class DeviceReporter:
 
     async def _remove_annotation(self, text: str) -> None:
         """Remove the annotation unless it has changed: a new request must not be lost."""
-        path = "/metadata/annotations/" + annotations.CLEAR_BAD_DEVICES.replace("/", "~1")
+        path = "/metadata/annotations/" + names.CLEAR_BAD_DEVICES.replace("/", "~1")
         change = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         while not self._clear_requests:
             try:
                 await self._client.patch(NODES, self._node.name, change, kind="json")
                 return
             except Unreachable as error:
-                _log.warning(
-                    "annotation %s was not removed, retrying: %s", annotations.CLEAR_BAD_DEVICES, error
-                )
+                _log.warning("annotation %s was not removed, retrying: %s", names.CLEAR_BAD_DEVICES, error)
             except StatusError as error:
                 if error.code in (404, 422):
                     return  # changed or removed meanwhile
-                _log.warning(
-                    "annotation %s was not removed, retrying: %s", annotations.CLEAR_BAD_DEVICES, error
-                )
+                _log.warning("annotation %s was not removed, retrying: %s", names.CLEAR_BAD_DEVICES, error)
             await self._clock.sleep(_RETRY_SECONDS)
 
 
@@ -179,7 +175,7 @@ def parse_clear_request(text: str) -> list[tuple[int, float]]:
         except ValueError as error:
             _log.warning(
                 "ignoring an invalid request in annotation %s: %r: %s",
-                annotations.CLEAR_BAD_DEVICES,
+                names.CLEAR_BAD_DEVICES,
                 clause,
                 error,
             )

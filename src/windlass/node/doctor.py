@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.api import annotations
+from windlass.api import annotations as annotation_names
 from windlass.api.devices import node_annotation
 from windlass.node import machine
 from windlass.node.devices import discovery, mps, mps_control
@@ -60,10 +60,10 @@ def facts(
     reported = reported or {}
     this_machine = machine.find_machine(_existing(directory))
     capabilities = capabilities_of(permitted_namespaces())
-    yield from isolation_facts(capabilities, reported.get(annotations.ISOLATION, ""))
-    yield outbound_fact(capabilities, reported.get(annotations.OUTBOUND, ""))
+    yield from isolation_facts(capabilities, reported.get(annotation_names.ISOLATION, ""))
+    yield outbound_fact(capabilities, reported.get(annotation_names.OUTBOUND, ""))
     yield limits_fact(
-        reported.get(annotations.LIMITS, "") or limits_description(directory, this_machine.cores)
+        reported.get(annotation_names.LIMITS, "") or limits_description(directory, this_machine.cores)
     )
     gpus, mig = discovery.split_option(mps_control.split_option(options.gpus)[0])
     discovery_options = discovery.DiscoveryOptions(
@@ -85,7 +85,7 @@ def local_node(options: AgentOptions) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "labels": machine.labels(name, this_machine, inventory),
-            "annotations": {annotations.NODE_DEVICES: node_annotation.write(inventory.devices)},
+            "annotations": {annotation_names.NODE_DEVICES: node_annotation.write(inventory.devices)},
         },
         "status": {
             "allocatable": {resource: str(count) for resource, count in inventory.allocatable.items()}

@@ -83,7 +83,7 @@ def encode(images: Mapping[str, ImageEntry]) -> dict[str, Any]:
     """
     encoded = {}
     for image, entry in images.items():
-        record = {key: value for key, value in asdict(entry).items() if value}
+        record: dict[str, Any] = {key: value for key, value in asdict(entry).items() if value}
         if entry.command:
             record["command"] = list(entry.command)
         encoded[image] = record

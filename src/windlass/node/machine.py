@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.api import annotations, quantities
-from windlass.api.simulated_node import KUBELET_VERSION, node_conditions
+from windlass.api import annotations as names
+from windlass.api import quantities
+from windlass.api.nodes.simulated import KUBELET_VERSION, node_conditions
 from windlass.kits.timestamps import rfc3339
 from windlass.node.devices.discovery import Inventory
 from windlass.node.options import MIB
@@ -141,7 +142,7 @@ def labels(name: str, machine: Machine, inventory: Inventory) -> dict[str, str]:
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": machine.architecture,
         "kubernetes.io/os": "linux",
-        annotations.BOX: "true",
+        names.BOX: "true",
         **inventory.labels,
     }
 

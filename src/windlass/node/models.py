@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import StatusError
-from windlass.api.model_cache_fields import (
+from windlass.api.fields.model_cache import (
     ABSENT,
     CORRUPT,
     FETCHING,
+    FETCHING_VALUE,
     FINALIZER,
     READY,
     READY_LABEL,
+    READY_VALUE,
 )
 from windlass.api.resources import MODEL_CACHES, NODES
 from windlass.client.client import Client
@@ -31,6 +33,7 @@ from windlass.client.recorder import EventRecorder
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.kits.tasks import sleep_or_wake
 from windlass.kits.timestamps import rfc3339
 from windlass.modelcache.fetch import Fetched, fetch
 from windlass.modelcache.folder import CacheFolder, ModelCacheError, ModelReference
@@ -44,6 +47,8 @@ REPORT_SECONDS = 1.0
 """Seconds between two reports of a fetch."""
 RETRIED = ("Unreachable", "NoRoom", "NoRange")
 """Reasons after which a fetch is tried again."""
+LOOK_SECONDS = 15.0
+"""Maximum seconds between two looks at all ModelCaches: a node that is served may appear later."""
 AT_ONCE = 2
 """Most fetches at a time."""
 
@@ -60,7 +65,10 @@ class Models:
         rng: Random,
         directory: Path,
         fetch: Fetch = fetch,
+        serves: Callable[[str], bool] = lambda node: True,
     ) -> None:
+        """``serves``: whether the models of a node lie here; by default those of all nodes do."""
+        self._serves = serves
         self._client, self._recorder, self._clock, self._rng = client, recorder, clock, rng
         self._directory = directory
         self._fetch = fetch
@@ -84,14 +92,14 @@ class Models:
                         del self._tasks[uid]
                     for cache in list(self._caches.items.values()):
                         self._begin(group, cache)
-                    await self._changed.wait()
                     self._changed.clear()
+                    await sleep_or_wake(self._clock, LOOK_SECONDS, self._changed)
         finally:
             self._stopped.set()
 
     def _begin(self, group: asyncio.TaskGroup, cache: Json) -> None:
         uid = cache["metadata"]["uid"]
-        if uid in self._tasks:
+        if uid in self._tasks or not self._serves(cache["spec"]["nodeName"]):
             return
         if cache["metadata"].get("deletionTimestamp"):
             work = self._remove(cache)
@@ -123,6 +131,7 @@ class Models:
                 state = CORRUPT if error.reason == "Corrupt" else ABSENT
                 status = {"state": state, "reason": error.reason, "message": str(error), "attempts": attempts}
                 self._event(now, "Warning", f"Fetch{error.reason}", str(error))
+                await self._label(now["spec"]["nodeName"], _reference(now).key, None)
             if not await self._report(now, status) or status["state"] == READY:
                 return
             if status["reason"] not in RETRIED:
@@ -143,6 +152,8 @@ class Models:
         kept = cache["metadata"].get("finalizers") or []
         if FINALIZER not in kept:
             await self._patch(cache, {"metadata": {"finalizers": [*kept, FINALIZER]}})
+        if folder.find(model.key) is None:
+            await self._label(cache["spec"]["nodeName"], model.key, FETCHING_VALUE)
         reporting = asyncio.create_task(self._report_progress(cache, progress))
         try:
             pin = bool(cache["spec"].get("pin"))
@@ -152,7 +163,7 @@ class Models:
             await asyncio.wait((reporting,))
         await self._give_up(found.evicted)
         seconds = 0.0 if found.reused else round(self._clock.monotonic() - began, 3)
-        await self._label(cache["spec"]["nodeName"], model.key, "ready")
+        await self._label(cache["spec"]["nodeName"], model.key, READY_VALUE)
         words = "was there already" if found.reused else f"fetched {found.model.bytes} bytes in {seconds:g} s"
         self._event(cache, "Normal", "ModelReady", f"{model.name} {words}")
         return {
@@ -179,7 +190,7 @@ class Models:
     async def _give_up(self, keys: tuple[str, ...]) -> None:
         """Delete the ModelCaches of models that made room for another."""
         for cache in list(self._caches.items.values()):
-            if _reference(cache).key in keys:
+            if _reference(cache).key in keys and self._serves(cache["spec"]["nodeName"]):
                 self._event(cache, "Normal", "Evicted", "removed to make room for another model")
                 await self._delete(cache)
 
@@ -189,7 +200,9 @@ class Models:
         others = [
             other
             for other in self._caches.items.values()
-            if _reference(other).key == key and not other["metadata"].get("deletionTimestamp")
+            if _reference(other).key == key
+            and not other["metadata"].get("deletionTimestamp")
+            and self._serves(other["spec"]["nodeName"])
         ]
         if not others:
             await in_thread(_drop, self._directory, key)

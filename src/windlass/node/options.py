@@ -72,6 +72,8 @@ class AgentOptions:
     max_pods: int = 250
     simulated_start_seconds: float = 0.3
     """Time in seconds until a pod runs on a simulated node."""
+    models: bool = True
+    """False: another process fetches the models of this node."""
     stop_pods: bool = False
     """True: a graceful stop of the agent also ends all pods."""
 

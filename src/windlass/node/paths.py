@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,3 +90,10 @@ def attempt_numbers(directory: Path) -> list[int]:
         return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
     except FileNotFoundError:
         return []
+
+
+def remove_filled(directory: Path) -> None:
+    """Remove a directory with its content, if it has any. An empty one is not worth the work."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
+        if next(entries, None) is not None:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.client.informers import Informer
 
 
@@ -75,9 +75,9 @@ _decode = msgspec.json.Decoder(_Wire).decode
 def decode_barrier(data: msgspec.Raw) -> Barrier:
     wire = _decode(data)
     bypassed = (
-        fields.DISABLE_IN_PLACE in (wire.metadata.annotations or {})
+        jobset.DISABLE_IN_PLACE in (wire.metadata.annotations or {})
         or wire.spec.policy is None
-        or wire.spec.policy.strategy != fields.IN_PLACE_RESTART
+        or wire.spec.policy.strategy != jobset.IN_PLACE_RESTART
     )
     key = f"{wire.metadata.namespace}/{wire.metadata.name}"
     return Barrier(key, bypassed, wire.status.previous, wire.status.current)

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from windlass.api.errors import WindlassError
 from windlass.observe.http_server import HttpServer, Receive, Scope, Send, ServerLimits, bind
+from windlass.observe.listening import cannot_listen
 from windlass.observe.metrics import Collected, exposition
 
 ADDRESS = "WL-METRICS-400"
@@ -64,11 +65,8 @@ class Endpoint:
         try:
             listeners = bind(host, port)
         except OSError as error:
-            raise WindlassError(
-                ADDRESS,
-                f"cannot listen on {host or '*'}:{port}: {error.strerror or error}",
-                remedies=("choose another address with --metrics-bind",),
-            ) from error
+            remedy = "choose another address with --metrics-bind"
+            raise cannot_listen(host, port, error, remedy, code=ADDRESS) from error
         bound = int(listeners[0].getsockname()[1])
         await self._server.listen(self._serve, listeners)
         return bound

@@ -13,13 +13,19 @@ class Limits:
     """Limits of a decision in addition to the user's minimum and maximum.
 
     ``quota``: replicas for which the queue has quota; ``None``: unlimited.
+    ``quota_words``: how the quota comes about, in words.
     ``step``: replicas come and go in multiples of it, counted from zero (a gang of shards).
     ``cooldown_seconds``: no removal of replicas within this time after a change.
+    ``hold``: why nothing may change now, in words; empty if it may.
+    ``hold_growth``: why there may be no more replicas now.
     """
 
     quota: int | None = None
+    quota_words: str = "quota of the queue"
     step: int = 1
     cooldown_seconds: float = 300.0
+    hold: str = ""
+    hold_growth: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +33,14 @@ class ScalingDecision:
     """Change of the number of replicas, or why there is none.
 
     ``wanted``: merged recommendation before the limits. ``arithmetic``: one line in words.
+    ``overrides``: limits that changed the recommendation, in words.
     """
 
     before: int
     after: int
     wanted: int
     arithmetic: str
+    overrides: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -54,10 +62,11 @@ def decide(
     before = replicas.current
     merged, words = _merge(recommendations, before)
     decision = ScalingDecision(before, merged, merged, words)
-    for limit in (_bounded, _within_quota, _in_steps):
+    for limit in (_held, _bounded, _within_quota, _in_steps):
         decision = limit(decision, replicas, limits)
     decision = _cooled(decision, limits, since_change)
-    ending = f": {before} → {decision.after}" if decision.changes else f": {before} replicas stay"
+    stay = "1 replica stays" if before == 1 else f"{before} replicas stay"
+    ending = f": {before} → {decision.after}" if decision.changes else f": {stay}"
     return replace(decision, arithmetic=decision.arithmetic + ending)
 
 
@@ -71,6 +80,14 @@ def _merge(recommendations: Sequence[Recommendation], before: int) -> tuple[int,
     if chosen.replicas == before and failing:
         chosen = failing[0]
     return chosen.replicas, chosen.arithmetic
+
+
+def _held(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
+    if limits.hold and decision.changes:
+        return _limited(decision, decision.before, limits.hold)
+    if limits.hold_growth and decision.after > decision.before:
+        return _limited(decision, decision.before, limits.hold_growth)
+    return decision
 
 
 def _bounded(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
@@ -87,7 +104,7 @@ def _within_quota(decision: ScalingDecision, replicas: Replicas, limits: Limits)
     if limits.quota is None or decision.after <= max(limits.quota, decision.before):
         return decision
     after = max(limits.quota, decision.before)
-    return _limited(decision, after, f"at most {after} (quota of the queue)")
+    return _limited(decision, after, f"at most {after} ({limits.quota_words})")
 
 
 def _in_steps(decision: ScalingDecision, replicas: Replicas, limits: Limits) -> ScalingDecision:
@@ -111,4 +128,5 @@ def _cooled(decision: ScalingDecision, limits: Limits, since_change: float | Non
 
 
 def _limited(decision: ScalingDecision, after: int, words: str) -> ScalingDecision:
-    return replace(decision, after=after, arithmetic=f"{decision.arithmetic}; {words}")
+    overrides = (*decision.overrides, words)
+    return replace(decision, after=after, arithmetic=f"{decision.arithmetic}; {words}", overrides=overrides)

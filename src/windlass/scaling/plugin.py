@@ -67,9 +67,8 @@ class Plugin:
             return self._failed(replicas, _words(error, metrics))
         read = ", ".join(f"{name} {metrics[name]:g}" for name in seen.read)
         given = f"({read}) " if read else ""
-        return Recommendation(
-            self.name, wanted, f"{self.name} {given}of {replicas.current} replicas = {wanted}"
-        )
+        words = f"{self.name} {given}of {replicas.current} replicas = {wanted}"
+        return Recommendation(self.name, wanted, words, reads=tuple(seen.read))
 
     def _failed(self, replicas: Replicas, error: str) -> Recommendation:
         return Recommendation(self.name, replicas.current, f"{self.name} failed, {error}", error)
@@ -88,7 +87,26 @@ def load_plugin(reference: str, folder: Path | None = None) -> Plugin:
         raise
     except Exception as error:  # the module's own code may raise anything
         raise PluginError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
-    return Plugin(_class_in(module, where, wanted)())
+    return _created(_class_in(module, where, wanted), where)
+
+
+def load_source(text: str, name: str, wanted: str = "") -> Plugin:
+    """Load the text of a module. ``name``: where the text is, for messages. ``wanted``: the class."""
+    module = ModuleType(f"windlass_plugin_{abs(hash(text))}")
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(text, name, "exec"), vars(module))
+    except Exception as error:  # the module's own code may raise anything
+        raise PluginError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    return _created(_class_in(module, name, wanted), name)
+
+
+def _created(found: type[AutoScaler], where: str) -> Plugin:
+    try:
+        return Plugin(found())
+    except Exception as error:  # a user's code may raise anything
+        words = f"{type(error).__name__}: {error}"
+        raise PluginError(f"{where}: {found.__name__}() failed, {words}") from error
 
 
 def _load_file(where: str, folder: Path | None) -> ModuleType:

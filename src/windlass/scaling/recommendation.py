@@ -24,9 +24,11 @@ class Recommendation:
 
     ``source``: name of the recommender. ``arithmetic``: how the number comes about, in words.
     ``error``: why there is no number; ``replicas`` is then the present one.
+    ``reads``: names of the metrics that it read.
     """
 
     source: str
     replicas: int
     arithmetic: str
     error: str = ""
+    reads: tuple[str, ...] = ()

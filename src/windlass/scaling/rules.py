@@ -13,6 +13,8 @@ UTILISATION = "nvidia_gpu_utilization"
 PENDING_JOBS = "pending_aigc_jobs"
 """Number of AIGCJobs that have work and no worker for it."""
 
+NO_PROBLEMS: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class UtilisationRule:
@@ -26,14 +28,22 @@ class UtilisationRule:
     factor: int = 2
 
 
-def by_utilisation(rule: UtilisationRule, metrics: Mapping[str, float], replicas: Replicas) -> Recommendation:
+def by_utilisation(
+    rule: UtilisationRule,
+    metrics: Mapping[str, float],
+    replicas: Replicas,
+    problems: Mapping[str, str] = NO_PROBLEMS,
+) -> Recommendation:
     """Recommend by utilisation: more only while jobs are pending.
 
-    An unreported metric gives no number, since it must not be read as zero.
+    ``problems``: why a metric has no value. An unreported metric gives no number, since it
+    must not be read as zero.
     """
     missing = [name for name in (UTILISATION, PENDING_JOBS) if not _is_number(metrics.get(name))]
     if missing:
-        return _unchanged("gpuUtil", replicas, f"{' and '.join(missing)}: no value reported")
+        why = "; ".join(problems[name] for name in missing if name in problems)
+        words = f"{' and '.join(missing)}: no value reported{f' ({why})' if why else ''}"
+        return _unchanged("gpuUtil", replicas, words)
     utilisation, pending = metrics[UTILISATION], metrics[PENDING_JOBS]
     now = replicas.current
     seen = f"{UTILISATION} {utilisation:g}"
@@ -50,7 +60,7 @@ def by_utilisation(rule: UtilisationRule, metrics: Mapping[str, float], replicas
     else:
         wanted = now
         why = f"{seen} is from {rule.scale_down:g} to {rule.scale_up:g}: unchanged"
-    return Recommendation("gpuUtil", wanted, why)
+    return Recommendation("gpuUtil", wanted, why, reads=(UTILISATION, PENDING_JOBS))
 
 
 def by_backlog(pending_items: int, batch_items: int, replicas: Replicas) -> Recommendation:
@@ -61,7 +71,38 @@ def by_backlog(pending_items: int, batch_items: int, replicas: Replicas) -> Reco
     batch = max(1, batch_items)
     wanted = math.ceil(pending_items / batch)
     why = f"{pending_items} items not done ÷ {batch} items in a batch, rounded up, = {wanted}"
-    return Recommendation("pendingItems", wanted, why)
+    return Recommendation("pendingItems", wanted, why, reads=("pendingItems",))
+
+
+def utilisation_alternatives(
+    rule: UtilisationRule, metrics: Mapping[str, float], replicas: Replicas
+) -> list[str]:
+    """Return which other values would have changed the number, in words: ``8 at …``."""
+    utilisation, pending = metrics.get(UTILISATION), metrics.get(PENDING_JOBS)
+    more, fewer = (
+        replicas.clamp(replicas.current * rule.factor),
+        replicas.clamp(replicas.current // rule.factor),
+    )
+    high = utilisation is not None and utilisation > rule.scale_up
+    waits = pending is not None and pending > 0
+    found = []
+    if more != replicas.current and not (high and waits):
+        needs = [] if high else [f"{UTILISATION} above {rule.scale_up:g}"]
+        needs += [] if waits else [f"{PENDING_JOBS} of at least 1"]
+        found.append(f"{more} with {' and '.join(needs)}")
+    if fewer != replicas.current and not (utilisation is not None and utilisation < rule.scale_down):
+        found.append(f"{fewer} with {UTILISATION} below {rule.scale_down:g}")
+    return found
+
+
+def backlog_alternatives(batch_items: int, replicas: Replicas) -> list[str]:
+    """Return which other backlogs would have changed the number, in words."""
+    batch, now, found = max(1, batch_items), replicas.current, []
+    if now < replicas.maximum:
+        found.append(f"{now + 1} with more than {now * batch} items not done")
+    if now > replicas.minimum:
+        found.append(f"{now - 1} with at most {(now - 1) * batch} items not done")
+    return found
 
 
 def _unchanged(source: str, replicas: Replicas, error: str) -> Recommendation:

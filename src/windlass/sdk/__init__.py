@@ -16,21 +16,24 @@ The names of this package are also names of ``windlass``.
 
 from __future__ import annotations
 
-from windlass.sdk.errors import JobDeleted, JobFailed, RemoteTraceback
+from windlass.sdk.errors import ItemFailed, JobDeleted, JobFailed, RemoteTraceback
 from windlass.sdk.executor import Executor, map, submit
 from windlass.sdk.future import Future
 from windlass.sdk.job_builder import JobBuilder, JobHandle
 from windlass.sdk.session import Target
+from windlass.sdk.workflows.workflow import Workflow
 
 __all__ = [
     "Executor",
     "Future",
+    "ItemFailed",
     "JobBuilder",
     "JobDeleted",
     "JobFailed",
     "JobHandle",
     "RemoteTraceback",
     "Target",
+    "Workflow",
     "map",
     "submit",
 ]

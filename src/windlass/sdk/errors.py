@@ -31,6 +31,20 @@ class JobDeleted(JobFailed):
     """A job was deleted before it had ended."""
 
 
+class ItemFailed(RuntimeError):
+    """A call of ``map`` that failed for good, without an exception of the function at hand.
+
+    ``id``: its row in ``windlass items dead``. ``reason``: such as ``Timeout`` or ``LeaseLost``.
+    """
+
+    def __init__(self, id: str, reason: str, message: str, attempts: int = 0) -> None:
+        super().__init__(message)
+        self.id, self.reason, self.message, self.attempts = id, reason, message, attempts
+
+    def __reduce__(self) -> tuple[type[ItemFailed], tuple[object, ...]]:
+        return type(self), (self.id, self.reason, self.message, self.attempts)
+
+
 class RemoteTraceback(Exception):
     """Cause of an exception of the function: the traceback in the rank that raised it."""
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 from windlass.sdk.future import Future
 from windlass.sdk.session import Session, Target, session_of
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _CHUNKS_PER_WORKER = 4
+ITEMS_FROM = 1000
+"""Minimum number of items for which ``map`` makes one job of the item engine by itself."""
+NOT_WITH_ITEMS = ("gpu_memory", "gpu_model", "image", "nodes")
+"""Options that the item engine does not have."""
 
 
 class Options(TypedDict, total=False):
@@ -65,15 +69,114 @@ def map(
     *iterables: Iterable[Any],
     workers: int = 4,
     chunksize: int = 0,
+    engine: Literal["auto", "jobs", "items"] = "auto",
+    retries: int = 0,
+    timeout: float = 0.0,
+    errors: Literal["raise", "return"] = "raise",
+    progress: Callable[[Mapping[str, Any]], None] | bool | None = None,
+    keep: bool = False,
     **options: Unpack[Options],
 ) -> Iterator[T]:
     """Yield ``function(*items)`` for the items of the iterables, in their order.
 
-    ``workers``: jobs at the same time. ``chunksize``: items of a job; 0: by the number of items and workers.
+    ``workers``: jobs, or workers of one job, at the same time. ``chunksize``: items of a job; 0: by the
+    number of items and workers. ``engine``: ``jobs`` makes a job of each share; ``items`` makes one
+    job with a ledger, in which each call has one result, whatever is killed. ``auto`` takes ``items``
+    on this machine from 1000 items on, or if one of the following is given.
+
+    ``retries``: further attempts of a call that raises. ``timeout``: seconds of one call. ``errors``:
+    ``return`` yields exceptions in the place of results. ``progress``: ``True`` for a line on the
+    standard error, or a function of the counts. ``keep``: results stay for the next call of the same map.
+
+    Raises ``ValueError`` and ``TypeError`` for arguments that are wrong, before anything is created.
     """
-    items = list(zip(*iterables, strict=False))
-    size = chunksize or max(1, -(-len(items) // (workers * _CHUNKS_PER_WORKER)))
-    with Executor(workers, **options) as executor:
+    asked = bool(retries or timeout or errors != "raise" or progress or keep)
+    _check_map(options, engine, errors, workers, chunksize, retries, timeout)
+    if engine == "jobs" and asked:
+        raise ValueError("retries, timeout, errors, progress and keep need engine='items'")
+    calls: Iterator[tuple[Any, ...]] = zip(*iterables, strict=False)
+    given = _MapOptions(workers, chunksize, retries, timeout, errors, progress, keep)
+    return _mapped(function, calls, engine, asked, given, options)
+
+
+def _check_map(
+    options: Mapping[str, Any],
+    engine: str,
+    errors: str,
+    workers: int,
+    chunksize: int,
+    retries: int,
+    timeout: float,
+) -> None:
+    """Raise for arguments of ``map`` that are wrong, with those that are right."""
+    if unknown := options.keys() - _NAMES:
+        raise TypeError(f"map has no option {min(unknown)!r}: its options are {', '.join(sorted(_NAMES))}")
+    for name, word, words in (
+        ("engine", engine, ("auto", "jobs", "items")),
+        ("errors", errors, ("raise", "return")),
+    ):
+        if word not in words:
+            raise ValueError(f"{name} is {word!r}: use one of {', '.join(repr(one) for one in words)}")
+    for name, number, least in (
+        ("workers", workers, 1),
+        ("chunksize", chunksize, 0),
+        ("retries", retries, 0),
+        ("timeout", timeout, 0),
+    ):
+        if number < least:
+            raise ValueError(f"{name} is {number}: it must be at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class _MapOptions:
+    """Arguments of ``map`` about its calls."""
+
+    workers: int
+    chunksize: int
+    retries: int
+    timeout: float
+    errors: str
+    progress: Callable[[Mapping[str, Any]], None] | bool | None
+    keep: bool
+
+
+def _mapped(
+    function: Callable[..., T],
+    calls: Iterator[tuple[Any, ...]],
+    engine: str,
+    asked: bool,
+    given: _MapOptions,
+    options: Options,
+) -> Iterator[T]:
+    session = session_of(options.get("target", Target()))
+    if engine == "auto":
+        first = list(itertools.islice(calls, ITEMS_FROM))
+        possible = not session.remote and options.get("nodes", 1) == 1
+        possible = possible and not any(options.get(name) for name in NOT_WITH_ITEMS)
+        engine = "items" if asked or (possible and len(first) == ITEMS_FROM) else "jobs"
+        calls = itertools.chain(first, calls)
+    if engine == "items":
+        from windlass.sdk.item_map import ItemMap
+
+        work = ItemMap(
+            session,
+            function,
+            options,
+            given.workers,
+            given.chunksize,
+            given.retries,
+            given.timeout,
+            given.errors,
+            given.progress,
+            given.keep,
+        )
+        yield from work.run(calls)
+        return
+    items = list(calls)
+    if not items:
+        return
+    size = given.chunksize or max(1, -(-len(items) // (given.workers * _CHUNKS_PER_WORKER)))
+    with Executor(given.workers, **options) as executor:
         yield from executor.map(lambda *each: function(*each), *zip(*items, strict=True), chunksize=size)
 
 

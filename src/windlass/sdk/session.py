@@ -84,7 +84,7 @@ class Session:
         from windlass.cli.jobs.requests.job_flags import create_job
 
         call = _ClusterCall(self, request, parts) if self.remote else _LocalCall(self, request, parts)
-        with self._creates, self._explained(), call.kept() as prepared:
+        with self._creates, self.explained(), call.kept() as prepared:
             shape, now = _shape(request), self.invocation.clock.monotonic()
             before = self._checked.pop(shape, now - _CHECKED_SECONDS)
             checked = now - before < _CHECKED_SECONDS
@@ -108,11 +108,11 @@ class Session:
         """Create the job of a command and return it. Raises as :meth:`submit`."""
         from windlass.cli.jobs.requests.job_flags import create_job
 
-        with self._creates, self._explained():
+        with self._creates, self.explained():
             return create_job(self.invocation, request, lambda text: log.info("%s", text))
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         """Add cause and remedies to an error as notes, which a traceback shows."""
         from windlass.cli.errors import translate
 
@@ -122,13 +122,24 @@ class Session:
             error = (
                 translate(problem, self.invocation.client) if isinstance(problem, StatusError) else problem
             )
+            fields = error.evidence if error.code.endswith("-422") else ""
+            if fields:  # the message alone names no field
+                error.args = (f"{error.message}: {fields}",)
             for note in (
-                error.evidence and f"why: {error.evidence}",
+                error.evidence and not fields and f"why: {error.evidence}",
                 *(f"try: {one}" for one in error.remedies),
             ):
                 if note:
                     error.add_note(note)
             raise error from None
+
+    def started(self) -> None:
+        """Start the control plane of this machine if it does not run."""
+        from windlass.cli.bootstrap import is_ready, is_running, start
+
+        state = self.invocation.target.state
+        if not self.remote and not (is_running(state) and is_ready(state)):
+            start(state, ["--implicit"], progress=lambda text: log.info("%s", text))
 
     def results(self, name: str) -> Path:
         """Return the folder of a job's outcomes on this machine."""
@@ -209,7 +220,7 @@ class _LocalCall:
         folder = self.session.results(self.request.name)
         if not self.session.cleaned:
             self.session.cleaned = True
-            _remove_old(folder.parent, self.session.invocation.clock.now() - KEPT_SECONDS)
+            remove_old(folder.parent, self.session.invocation.clock.now() - KEPT_SECONDS)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, data in self.parts.items():
             path = folder / name
@@ -282,12 +293,14 @@ def _shape(request: JobRequest) -> str:
     return repr(replace(request, name="", command=()))
 
 
-def _remove_old(folder: Path, before: float) -> None:
-    """Remove calls of programs that ended before their jobs."""
+def remove_old(folder: Path, before: float) -> None:
+    """Remove the folders of programs that ended before their jobs; not those with a file ``keep``."""
     import shutil
 
     for call in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):
+            if (call / "keep").exists():
+                continue
             if max(path.stat().st_mtime for path in (call, *call.iterdir())) < before:
                 shutil.rmtree(call)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import PODS, RAY_CLUSTERS, Resource
 from windlass.server.auth.pod_tokens import DEFAULT_AUDIENCE
 from windlass.server.core import Call, ServerCore, decoded
@@ -39,7 +39,7 @@ def _autoscaled_cluster(core: ServerCore, namespace: str, pod: dict[str, Any]) -
     labels = pod["metadata"].get("labels") or {}
     owners = pod["metadata"].get("ownerReferences") or ()
     owner = next((found for found in owners if found.get("controller")), None)
-    if owner is None or owner.get("kind") != RAY_CLUSTERS.kind or labels.get(fields.NODE_TYPE) != fields.HEAD:
+    if owner is None or owner.get("kind") != RAY_CLUSTERS.kind or labels.get(ray.NODE_TYPE) != ray.HEAD:
         return ""
     cluster = _stored(core, RAY_CLUSTERS, namespace, owner["name"])
     if cluster is None or cluster["metadata"].get("uid") != owner.get("uid"):

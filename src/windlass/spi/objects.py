@@ -245,7 +245,7 @@ class Device:
 class HeldSlice(NamedTuple):
     """A MIG instance of a task: index of the device, profile, first memory slice."""
 
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    index: int  # type: ignore[override]
     profile: str
     start: int
 
@@ -396,6 +396,8 @@ class Group(msgspec.Struct, frozen=True):
       ``run_bound``: the longest of these runs. ``runs``: the last of them in ascending
       order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
+    * ``earliest_start``: no task of it is placed before this time, and its capacity is
+      reserved from then on. ``reserve_until``: end of that reservation.
     * ``minimum_name``: field of its API that states ``min_member``, for messages.
     """
 
@@ -431,6 +433,8 @@ class Group(msgspec.Struct, frozen=True):
     runs: tuple[float, ...] = ()
     guest: bool = False
     past: AttainedService | None = None
+    earliest_start: float | None = None
+    reserve_until: float | None = None
     minimum_name: str = "minAvailable (minMember)"
 
     def yields_to(self, action: str, priority: int) -> bool:

@@ -16,10 +16,12 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 _ROOM = "windlass.spi"
 _Class = TypeVar("_Class", bound=type)
@@ -234,8 +236,12 @@ def old_names(module: str, names: Mapping[str, str] | None = None) -> Callable[[
     return __getattr__
 
 
-class _OldModule(Loader):
-    """Loader of a module that forwards all names to the new module."""
+class _OldModule:
+    """Loader of a module that forwards all names to the new module.
+
+    The loader and the finder have no base class from ``importlib.abc``, because its
+    import slows the start of every command that reads the plugin surface.
+    """
 
     def __init__(self, new: str) -> None:
         self._new = new
@@ -249,7 +255,7 @@ class _OldModule(Loader):
         setattr(module, "__getattr__", lambda name: getattr(new, name))  # noqa: B010
 
 
-class _OldModules(MetaPathFinder):
+class _OldModules:
     """Finder of modules under their old paths."""
 
     def find_spec(
@@ -260,7 +266,7 @@ class _OldModules(MetaPathFinder):
             return None
         new = f"{_ROOM}.{MODULES[name]}"
         _warn(f"module {fullname}", new, stacklevel=2)
-        return ModuleSpec(fullname, _OldModule(new))
+        return ModuleSpec(fullname, cast("Loader", _OldModule(new)))
 
 
 def find_old_modules() -> None:

@@ -44,9 +44,9 @@ class StoreOptions:
     """
 
     families: tuple[StoreFamily, ...] = (MAIN, EVENTS, LEASES)
-    ring_bytes: int = 96 * 2**20
+    ring_bytes: int = 48 * 2**20
     ring_events: int = 100_000
-    lag_bytes: int = 64 * 2**20
+    lag_bytes: int = 48 * 2**20
     wake_seconds: float = 0.0
     """Minimum interval (seconds) between two wake-ups of a kind's watchers under load."""
     epoch_jump: int = 10_000

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
-from windlass.workflow import gates, words
-from windlass.workflow.execution import execute, failures
-from windlass.workflow.hooks import run_hooks
+from windlass.workflow import words
 from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.locks import locks_of
 from windlass.workflow.node import NodeStatus
+from windlass.workflow.nodes import gates
+from windlass.workflow.nodes.execution import execute, failures
+from windlass.workflow.nodes.hooks import run_hooks
 from windlass.workflow.outputs import export_globals
 from windlass.workflow.run import CacheWrite, NodeOptions, Run, Start, Surroundings
 from windlass.workflow.specification import executed_spec, template_scope
@@ -26,7 +27,10 @@ ENDED = frozenset({words.SUCCEEDED, words.FAILED, words.ERROR})
 
 @dataclass(frozen=True, slots=True)
 class LeafReport:
-    """Event: what became of a leaf. ``started`` and ``finished``: Unix seconds."""
+    """Event: what became of a leaf. ``started`` and ``finished``: Unix seconds.
+
+    ``daemoned``: it is a daemon, and ready. ``ip``: address of its pod.
+    """
 
     node_id: str
     phase: str
@@ -35,6 +39,8 @@ class LeafReport:
     started: float | None = None
     finished: float | None = None
     host: str = ""
+    daemoned: bool = False
+    ip: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,12 @@ class _WorkflowAdvance:
     def __init__(self, run: Run, status: Json) -> None:
         self.run, self.status = run, status
         self.locks: list[str] = []
-        self.fulfilled = {node.id for node in run.nodes.by_id.values() if node.fulfilled}
+        self.fulfilled = {
+            node.id
+            for node in run.nodes.by_id.values()
+            if node.memoization_status and node.phase in words.FULFILLED
+        }
+        """Memoized nodes that had ended before."""
 
     def advance(self, reports: Iterable[LeafReport]) -> Advance:
         run = self.run
@@ -125,8 +136,11 @@ class _WorkflowAdvance:
 
     def _apply(self, report: LeafReport) -> None:
         node = self.run.nodes.by_id.get(report.node_id)
-        if node is None or node.fulfilled:
+        if node is None or node.ended:
             return
+        if report.daemoned != node.daemoned:
+            self.run.nodes.set_daemoned(node, report.daemoned)
+        node.pod_ip = report.ip or node.pod_ip
         if report.started is not None:
             node.started_at = rfc3339(report.started)
         if report.host:
@@ -208,6 +222,8 @@ class _WorkflowAdvance:
     def _result(self, status: Json) -> Advance:
         run = self.run
         ended = status["phase"] in ENDED
+        if ended:
+            run.stop_daemons()
         for node in run.nodes.by_id.values() if ended else ():
             if not node.fulfilled and node.type == words.POD:
                 run.stop(node)
@@ -251,7 +267,9 @@ class _WorkflowAdvance:
             waiting = []
         waiting = [entry for entry in waiting if entry["holder"] == gates.holder_of(run)]
         for node in run.nodes.by_id.values() if not ended else ():
-            found = node.synchronization_status or {}
+            found = node.synchronization_status
+            if not found:
+                continue
             holding += [
                 {"holder": gates.holder_of(run, node), "lock": lock} for lock in found.get("holding") or ()
             ]

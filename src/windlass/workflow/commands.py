@@ -33,17 +33,23 @@ def find_node(nodes: dict[str, NodeStatus], name: str) -> NodeStatus:
 
 
 def resume(nodes: dict[str, NodeStatus], request: Json, now: float) -> None:
-    """End suspended nodes. ``request``: ``node`` (all if empty), ``parameters``, ``message``."""
+    """End suspended nodes. ``request``: ``node`` (all if empty), ``parameters``, ``message``.
+
+    Raises :class:`RequestProblem` for a missing output, and for one that no such node has.
+    """
     wanted = request.get("node")
     chosen = [find_node(nodes, wanted)] if wanted else list(nodes.values())
+    supplied: Json = request.get("parameters") or {}
+    known: set[str] = set()
+    ended: list[tuple[NodeStatus, list[Json]]] = []
     for node in chosen:
         if node.type != words.SUSPEND or node.fulfilled:
             if wanted:
                 raise RequestProblem(f"node {wanted!r} is not suspended: its phase is {node.phase}")
             continue
-        supplied: Json = request.get("parameters") or {}
         parameters = []
         for parameter in (node.outputs or {}).get("parameters") or ():
+            known.add(parameter["name"])
             value = supplied.get(parameter["name"], parameter.get("value"))
             if value is None:
                 value = (parameter.get("valueFrom") or {}).get("default")
@@ -51,6 +57,13 @@ def resume(nodes: dict[str, NodeStatus], request: Json, now: float) -> None:
                 name = parameter["name"]
                 raise RequestProblem(f"{node.display_name!r} needs the output {name!r}: add -p {name}=VALUE")
             parameters.append({"name": parameter["name"], "value": str(value)})
+        ended.append((node, parameters))
+    if unknown := sorted(supplied.keys() - known):
+        outputs = (
+            f"the outputs are {', '.join(sorted(known))}" if known else "they have no outputs, leave -p out"
+        )
+        raise RequestProblem(f"no suspended node has the output {unknown[0]!r}: {outputs}")
+    for node, parameters in ended:
         if parameters:
             node.outputs = {"parameters": parameters}
         node.phase = words.SUCCEEDED if not request.get("fail") else words.FAILED

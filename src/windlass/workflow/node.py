@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from windlass.kits.hashes import fnv32a
 from windlass.workflow import words
 
 Json = dict[str, Any]
-_FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
-_NAMES = {"boundary_id": "boundaryID"}
+_NAMES = {"boundary_id": "boundaryID", "pod_ip": "podIP"}
 _MAX_POD_NAME = 253
 
 
@@ -51,10 +51,18 @@ class NodeStatus(msgspec.Struct, omit_defaults=True, rename=_wire_name, gc=False
     progress: str = ""
     managed_object: Json | None = None
     """Object of a ``resource`` or ``job`` template: what it is and when it has succeeded."""
+    daemoned: bool = False
+    """The pod of a daemon is ready: later nodes begin while it runs."""
+    pod_ip: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in words.FULFILLED
 
     @property
     def fulfilled(self) -> bool:
-        return self.phase in words.FULFILLED
+        """Return whether later nodes may begin: the node has ended, or is a daemon that is ready."""
+        return self.daemoned or self.phase in words.FULFILLED
 
     @property
     def completed(self) -> bool:
@@ -86,14 +94,6 @@ def convert_nodes(nodes: Json) -> dict[str, NodeStatus]:
 def encode_nodes(nodes: dict[str, NodeStatus]) -> bytes:
     """Return nodes as JSON, in the order of their ids."""
     return msgspec.json.encode({key: nodes[key] for key in sorted(nodes)})
-
-
-def fnv32a(text: str) -> int:
-    """Return the 32-bit FNV-1a hash of a text."""
-    value = _FNV_OFFSET
-    for byte in text.encode():
-        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
-    return value
 
 
 def node_id(workflow: str, name: str) -> str:

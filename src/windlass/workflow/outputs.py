@@ -24,6 +24,7 @@ def add_node(scope: Scope, prefix: str, node: NodeStatus) -> None:
     values[f"{prefix}.startedAt"] = node.started_at or ""
     values[f"{prefix}.finishedAt"] = node.finished_at or ""
     values[f"{prefix}.hostNodeName"] = node.host_node_name
+    values[f"{prefix}.ip"] = node.pod_ip
     if node.phase in (words.SKIPPED, words.OMITTED):
         scope.absent.add(prefix)
     add_outputs(scope, prefix, node.outputs or {})

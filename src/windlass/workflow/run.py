@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from windlass.kits.hashes import fnv32a
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.workflow import words
 from windlass.workflow.language.scope import Scope
 from windlass.workflow.locks import LockTable
-from windlass.workflow.node import NodeStatus, fnv32a, node_id
+from windlass.workflow.node import NodeStatus, node_id
 from windlass.workflow.results import result_users, task_of
 from windlass.workflow.templates import TemplateLibrary
 
@@ -62,13 +63,15 @@ class Surroundings:
 
     ``config(name, key)``: text of a ConfigMap. ``cache(name, key)``: memoized outputs.
     ``locks``: holders of semaphores and mutexes. ``budget``: maximum number of leaves
-    that one step begins.
+    that one step begins. ``held``: ids of nodes that do not begin now, because their
+    pods exceed a quota.
     """
 
     config: Callable[[str, str], str | None] = lambda name, key: None
     cache: Callable[[str, str], CacheEntry | None] = lambda name, key: None
     locks: LockTable = field(default_factory=LockTable)
     budget: int = 500
+    held: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,13 @@ class WorkflowNodes:
         self.active: Counter[str] = Counter()
         """Active nodes inside a boundary."""
         self.active_pods = 0
+        self.daemons: dict[str, NodeStatus] = {}
+        """Daemons that are ready, by id."""
         for node in nodes.values():
-            self._count(node, 1)
+            if node.phase not in words.FULFILLED:
+                self._count(node, 1)
+            if node.daemoned:
+                self.daemons[node.id] = node
 
     def add(self, node: NodeStatus) -> None:
         self.by_id[node.id] = node
@@ -106,6 +114,15 @@ class WorkflowNodes:
         self._count(node, -1)
         node.phase = phase
         self._count(node, 1)
+
+    def set_daemoned(self, node: NodeStatus, ready: bool) -> None:
+        self._count(node, -1)
+        node.daemoned = ready
+        self._count(node, 1)
+        if ready:
+            self.daemons[node.id] = node
+        else:
+            self.daemons.pop(node.id, None)
 
     def set_waiting(self, node: NodeStatus, lock: str) -> None:
         self._count(node, -1)
@@ -164,6 +181,24 @@ class Run:
     @cached_property
     def _result_users(self) -> frozenset[str]:
         return result_users(self.spec, *self.library.specs())
+
+    @cached_property
+    def _own_outputs(self) -> dict[tuple[str, str], NodeStatus]:
+        found = {}
+        for node in self.nodes.by_id.values():
+            memo = node.memoization_status
+            if memo and not memo.get("hit") and node.phase == words.SUCCEEDED:
+                found[memo["cacheName"], memo["key"]] = node
+        return found
+
+    def memoized(self, cache: str, key: str) -> CacheEntry | None:
+        """Return memoized outputs. Those of this workflow count before the ConfigMap of the cache holds them."""
+        if (entry := self.surroundings.cache(cache, key)) is not None:
+            return entry
+        node = self._own_outputs.get((cache, key))
+        if node is None or not node.finished_at:
+            return None
+        return CacheEntry(node.outputs or {}, parse_rfc3339(node.finished_at))
 
     def wants_result(self, node: NodeStatus) -> bool:
         """Return whether the standard output of a node is referred to."""
@@ -243,7 +278,7 @@ class Run:
             self.nodes.set_phase(node, phase)
         if message is not None:
             node.message = message
-        if node.fulfilled and node.finished_at is None:
+        if node.ended and node.finished_at is None:
             node.finished_at = rfc3339(self.now)
         return node
 
@@ -261,13 +296,27 @@ class Run:
         elif not (node.synchronization_status or {}).get("waiting"):
             self.stops.append(node)
 
+    def stop_daemons(self, boundary: str = "") -> None:
+        """End the daemons inside a DAG or Steps node that has ended; all of them without a boundary."""
+        for node in list(self.nodes.daemons.values()):
+            around = node.boundary_id
+            while around and around != boundary:
+                around = self.nodes.by_id[around].boundary_id if around in self.nodes.by_id else ""
+            if not boundary or around:
+                self.stops.append(node)
+                self.nodes.set_daemoned(node, False)
+                self.mark(node, words.SUCCEEDED, "")
+
     def add_child(self, parent: NodeStatus, child: NodeStatus) -> None:
+        self.add_children(parent, (child,))
+
+    def add_children(self, parent: NodeStatus, children: Iterable[NodeStatus]) -> None:
         known = self._children.get(parent.id)
         if known is None:
             known = self._children[parent.id] = set(parent.children)
-        if child.id not in known:
-            known.add(child.id)
-            parent.children.append(child.id)
+        fresh = [id_ for child in children if (id_ := child.id) not in known]
+        known.update(fresh)
+        parent.children += dict.fromkeys(fresh)
 
     def in_exit_handler(self, node: NodeStatus | None) -> bool:
         """Return whether a node belongs to an exit handler."""

@@ -15,15 +15,24 @@ LOCAL = "local/"
 """Scope of the workflow's own templates."""
 
 COMPOSITE = ("steps", "dag")
-LEAVES = ("container", "script", "resource", "job", "suspend")
+LEAVES = (
+    "container",
+    "script",
+    "containerSet",
+    "http",
+    "function",
+    "data",
+    "resource",
+    "job",
+    "suspend",
+    "plugin",
+)
 KINDS = (*COMPOSITE, *LEAVES)
-NOT_RUN = ("http", "plugin", "data", "function", "containerSet")
-"""Kinds of templates that are refused."""
 
 
 def kind_of(template: Mapping[str, Any]) -> str:
     """Return the kind of a template; empty if it has none."""
-    return next((kind for kind in (*KINDS, *NOT_RUN) if kind in template), "")
+    return next((kind for kind in KINDS if kind in template), "")
 
 
 @dataclass(frozen=True, slots=True)

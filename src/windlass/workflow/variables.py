@@ -81,3 +81,14 @@ def _parameters(spec: Json, scope: Scope, config: ConfigLookup) -> dict[str, Any
     for artifact in (spec.get("arguments") or {}).get("artifacts") or ():
         values[f"workflow.artifacts.{artifact.get('name')}"] = artifact
     return values
+
+
+def spec_with_volumes(workflow: Json, spec: Json, config: ConfigLookup, now: float) -> Json:
+    """Return the spec with the global variables in its volumes filled in.
+
+    Raises :class:`EvaluationError`.
+    """
+    volumes = spec.get("volumes")
+    if not volumes or "{{" not in str(volumes):
+        return spec
+    return {**spec, "volumes": Scope(global_values(workflow, spec, config, now)).apply(volumes)}

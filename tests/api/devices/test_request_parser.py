@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -421,7 +422,7 @@ _TEXTS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.dictionaries(_RESOURCES, _AMOUNTS, max_size=4), max_size=3),
     st.dictionaries(_NOTES, _TEXTS, max_size=5),

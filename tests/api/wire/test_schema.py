@@ -125,6 +125,15 @@ def test_crds_agree_with_the_resource_table() -> None:
     assert found.keys() == custom.keys()
 
 
+def test_files_of_crds_are_named_by_group_and_plural() -> None:
+    """The definitions of a group are found by these names, without parsing the others."""
+    for name, crd in zip(schema_crd.crd_texts(), schema_crd.crds(), strict=True):
+        spec = crd["spec"]
+        assert name == f"{spec['group']}_{spec['names']['plural']}.yaml"
+        for version in spec["versions"]:
+            assert schema_crd.struct_for(spec["group"], version["name"], spec["names"]["kind"]) is not None
+
+
 def test_every_field_of_the_crds_is_described() -> None:
     """``kubectl explain`` shows the project's own words for its own kinds."""
     for kind in ("Queue", "PodGroup"):

@@ -9,7 +9,7 @@ import example_cluster
 import pytest
 from fakecluster import FakeCluster
 
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import (
     BATCH_JOBS,
     COMMANDS,
@@ -215,3 +215,18 @@ def test_remedies_of_other_workloads_are_commands_that_exist(windlass, cluster):
         ("lws", "requeue", "kubectl delete pods -l leaderworkerset.sigs.k8s.io/name=lws"),
     ):
         assert f"try: {remedy}" in windlass(verb, name).err
+
+
+def test_the_completions_of_a_job_limit_its_pods(windlass, cluster):
+    spec_of(cluster, BATCH_JOBS, "indexed")["completionMode"] = "NonIndexed"
+    assert windlass("scale", "indexed", "5").out == (
+        "indexed has 2 pods now: spec.completions is 2, and no more run at once (spec.parallelism is 5)\n"
+    )
+    assert windlass("scale", "indexed", "2").out == "indexed has 2 pods now\n"
+
+
+def test_what_is_not_a_number_of_pods_is_told(windlass, cluster):
+    for given, words in (("-1", "'-1' is not a number of pods"), ("--foo", "there is no option --foo")):
+        done = windlass("scale", "indexed", given)
+        assert done.code == 2
+        assert words in done.err

@@ -11,7 +11,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, NodesRequested, Reason
-from windlass.api.resources import EVENTS, NAMESPACES, PODS, VOLCANO_JOBS
+from windlass.api.resources import EVENTS, NAMESPACES, PODS, VOLCANO_JOBS, WORKFLOWS
 from windlass.cli import tables, terminal
 from windlass.cli.commands.jobs.ps import shorten_last
 from windlass.cli.jobs.logs import watch
@@ -55,6 +55,41 @@ def test_running_come_first_then_waiting_by_position_then_finished(windlass):
     assert names == ["bare", "train", "big", "huge", "crash", "hello"]
 
 
+def test_a_task_that_failed_at_its_outputs_is_not_completed(windlass, cluster):
+    node = {"id": "sends", "name": "sends", "displayName": "sends", "type": "Pod", "startedAt": None}
+    node |= {"phase": "Error", "message": "artifact out: HTTP Error 403: Forbidden"}
+    owner = {
+        "apiVersion": WORKFLOWS.api_version,
+        "kind": "Workflow",
+        "name": "sends",
+        "uid": "w",
+        "controller": True,
+    }
+    notes = {"workflows.argoproj.io/node-id": "sends", "workflows.windlass.dev/outputs": "{}"}
+    ended = [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]
+    pod = {
+        "metadata": {
+            "name": "sends",
+            "namespace": "default",
+            "annotations": notes,
+            "ownerReferences": [owner],
+        },
+        "spec": {"containers": []},
+        "status": {"phase": "Succeeded", "containerStatuses": ended},
+    }
+    cluster.add(PODS, pod)
+    status = {"phase": "Error", "nodes": {"sends": node}}
+    cluster.add(WORKFLOWS, {"metadata": {"name": "sends", "namespace": "default"}, "status": status})
+    (row,) = [
+        line.split() for line in windlass("ps", "-o", "wide").out.splitlines() if line.startswith("sends")
+    ]
+    assert "Failed" in row
+    assert row[row.index("Error:") :][:3] == ["Error:", "artifact", "out:"]
+    status["nodes"]["sends"] = {**node, "phase": "Succeeded", "message": ""}
+    cluster.add(WORKFLOWS, {"metadata": {"name": "sends", "namespace": "default"}, "status": status})
+    assert "Completed" in next(line for line in windlass("ps").out.splitlines() if line.startswith("sends"))
+
+
 @pytest.mark.parametrize("command", [("ps",), ("explain", "big"), ("logs", "big")])
 def test_a_namespace_that_is_not_there_is_told(windlass, cluster, command):
     for name in ("default", "lab"):
@@ -67,6 +102,32 @@ def test_a_namespace_that_is_not_there_is_told(windlass, cluster, command):
         "try: did you mean lab?",
     ]
     assert windlass("ps", "-n", "lab").code == 0
+
+
+def test_commands_without_a_namespace_use_that_of_the_context_as_kubectl_does(windlass, cluster, tmp_path):
+    for name in ("lab", "empty"):
+        cluster.add(NAMESPACES, {"metadata": {"name": name}})
+    state = tmp_path / "state"
+    state.mkdir()
+    place = {"name": "windlass", "cluster": {"server": "https://127.0.0.1:6443"}}
+    context = {"cluster": "windlass", "user": "windlass", "namespace": "lab"}
+    config = {
+        "clusters": [place],
+        "contexts": [{"name": "box", "context": context}],
+        "current-context": "box",
+    }
+    (state / "kubeconfig").write_text(json.dumps(config))
+    in_lab, in_default = (
+        windlass("ps", "-n", "lab", "-o", "name"),
+        windlass("ps", "-n", "default", "-o", "name"),
+    )
+    assert in_lab.out != in_default.out
+    assert windlass("ps", "-o", "name").out == in_lab.out
+    assert 'job "train" does not exist in namespace lab\n' in windlass("show", "train").err
+    assert windlass("show", "default/train").code == 0
+    context["namespace"] = "empty"
+    (state / "kubeconfig").write_text(json.dumps(config))
+    assert "No jobs in namespace empty" in windlass("ps").err
 
 
 def test_a_watched_table_shows_what_its_terminal_has_lines_for(windlass, cluster, monkeypatch):
@@ -110,7 +171,9 @@ def test_every_reason_has_short_words():
 def test_a_missing_job_is_told_with_the_nearest_name(windlass):
     done = windlass("explain", "trian")
     assert done.code == 3
-    assert done.err.startswith('error[WL-JOB-404]: job "trian" does not exist\nwhy: existing jobs: ')
+    assert done.err.startswith(
+        'error[WL-JOB-404]: job "trian" does not exist in namespace default\nwhy: existing jobs: '
+    )
     assert "try: did you mean train?\n" in done.err
 
 
@@ -120,7 +183,8 @@ def test_pods_of_what_is_no_job_are_told(windlass, cluster):
         cluster.add(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": []}})
     done = windlass("explain", "web")
     assert (
-        'job "web" does not exist\nwhy: jobs that begin with this name: web-5dff-a, web-5dff-b\n' in done.err
+        'job "web" does not exist in namespace default\n'
+        "why: jobs that begin with this name: web-5dff-a, web-5dff-b\n" in done.err
     )
 
 
@@ -263,7 +327,9 @@ def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
                 "type": "Warning",
             },
         )
-    assert f"not created:  {told}" in windlass("explain", "big").out
+    explained = windlass("explain", "big").out
+    assert f"not created:  {told}" in explained
+    assert "Create the" not in explained
     assert json.loads(windlass("explain", "big", "-o", "json").out)["notMade"] == told
 
 

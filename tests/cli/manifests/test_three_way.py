@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +41,7 @@ def contains(live: Any, wanted: Any) -> bool:
     return live == wanted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(OBJECTS, OBJECTS, OBJECTS)
 def test_after_the_patch_everything_in_the_manifest_is_so(original, modified, live):
     result = merged(live, merge_patch(original, modified, live))

@@ -10,7 +10,7 @@ import acceptance_manifests
 import pytest
 import yaml
 
-from windlass.api.simulated_node import node_object
+from windlass.api.nodes.simulated import node_object
 
 
 def plan(windlass: Any, folder: Path, objects: list[dict[str, Any]], config: Path | None = None) -> Any:

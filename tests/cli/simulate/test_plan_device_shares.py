@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given as over
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -268,7 +269,7 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @over(st.lists(_WORDS, min_size=1, max_size=14), st.booleans())
 def test_no_card_is_given_beyond_what_it_has(
     wished: list[tuple[dict[str, str], dict[str, str]]], carved: bool

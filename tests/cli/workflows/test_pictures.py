@@ -59,3 +59,17 @@ def test_captured_outputs_are_not_part_of_the_log() -> None:
     text = f"one\n\n{MARK} result ok\nb25l\n::windlass-end\n\n{MARK} parameter/p missing\n::windlass-end\n"
     assert parse_log(text) == {"result": ("ok", "one"), "parameter/p": ("missing", "")}
     assert without_marks(text) == "one\n"
+
+
+def test_nodes_that_ran_again_stay_before_those_that_follow_them() -> None:
+    played = dag(
+        """
+- {name: z, template: pass}
+- {name: m, template: pass, depends: z}
+- {name: a, template: pass, depends: m}
+"""
+    )
+    nodes = dict(played.nodes)
+    for node in nodes.values():
+        node.started_at = "2026-01-01T00:00:09Z" if node.display_name == "m" else "2026-01-01T00:00:00Z"
+    assert [node.display_name for _, node in tree(nodes, "wf")] == ["wf", "z", "m", "a"]

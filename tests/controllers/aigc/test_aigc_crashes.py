@@ -6,20 +6,20 @@ import contextlib
 import copy
 from typing import Any
 
-from aigc_world import AigcWorld, aigc_job
+from aigc_world import AigcWorld, aigc_job, picture
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.api.annotations import JOB_RECORD
-from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
+from windlass.jobs.aigc.storage import OutputsClaim
 
 EVENTS = st.one_of(
-    st.tuples(st.just("run"), st.integers(0, 2)),
-    st.tuples(st.just("succeed"), st.integers(0, 2)),
-    st.tuples(st.just("fail"), st.integers(0, 2)),
-    st.tuples(st.just("kill"), st.integers(0, 2)),
-    st.tuples(st.just("delete"), st.integers(0, 2)),
+    st.tuples(st.just("run"), st.integers(0, 4)),
+    st.tuples(st.just("succeed"), st.integers(0, 4)),
+    st.tuples(st.just("fail"), st.integers(0, 4)),
+    st.tuples(st.just("kill"), st.integers(0, 4)),
+    st.tuples(st.just("delete"), st.integers(0, 4)),
     st.tuples(st.just("time"), st.sampled_from([1, 30, 601])),
     st.tuples(st.just("suspend"), st.booleans()),
     st.tuples(st.just("scale"), st.integers(1, 3)),
@@ -49,26 +49,12 @@ def play(world: AigcWorld, event: tuple[str, Any]) -> None:
             world.change_spec(replicas=how)
         case "done":
             world.driver.status = {"items": {"total": 10, "done": how}, "finished": how == 10}
+            world.pass_time(1)  # the controllers look once a second
         case "retry":
             world.annotate({"aigc.kurator.dev/retry": str(how)})
 
 
-def picture(world: AigcWorld) -> Any:
-    """Return what is stored, without names that depend on how many objects were ever created."""
-
-    def plain(obj: Any) -> Any:
-        kept = copy.deepcopy(obj)
-        for field in ("uid", "resourceVersion", "creationTimestamp"):
-            kept["metadata"].pop(field, None)
-        return kept
-
-    kinds = (PODS, POD_GROUPS, SERVICES, CONFIG_MAPS, SECRETS)
-    found = {kind.plural: sorted(map(plain, world.api.objects(kind)), key=str) for kind in kinds}
-    record = (world.job["metadata"].get("annotations") or {}).get(JOB_RECORD)
-    return world.status, record, found
-
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     policy=st.fixed_dictionaries(
         {},
@@ -77,11 +63,13 @@ def picture(world: AigcWorld) -> Any:
             "activeDeadlineSeconds": st.sampled_from([40, 1000]),
         },
     ),
+    shards=st.sampled_from([None, 2]),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 6), max_size=3)), max_size=12),
 )
-def test_crashes_change_nothing(policy, history):
-    manifest = aigc_job(policy=policy, parallelism={"max": 3})
-    calm, stormy = AigcWorld(copy.deepcopy(manifest)), AigcWorld(copy.deepcopy(manifest))
+def test_crashes_change_nothing(policy, shards, history):
+    manifest = aigc_job(policy=policy, parallelism={"max": 3}, shards=shards)
+    claim = OutputsClaim("1Gi")
+    calm, stormy = (AigcWorld(copy.deepcopy(manifest), claim=claim) for _ in range(2))
     for world in (calm, stormy):
         world.settle()
     for event, crashes in history:

@@ -6,11 +6,12 @@ import contextlib
 from typing import Any
 
 from apps_world import AppsWorld, template, workload
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.api.driver_images import provided_part
+from windlass.api.nodes.driver_images import provided_part
 from windlass.api.resources import DAEMON_SETS, NODES, PODS
 
 Json = dict[str, Any]
@@ -199,7 +200,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     surge=st.booleans(),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 4), max_size=3)), max_size=5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps_world import AppsWorld, template, workload
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def test_first_rollout_ends_available() -> None:
     ) in (world.words.said)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     replicas=st.integers(1, 7),
     surge=st.one_of(st.integers(0, 3), st.sampled_from(["0%", "25%", "100%"])),

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 from apps_world import AppsWorld, workload
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -227,7 +228,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     policy=st.sampled_from(["OrderedReady", "Parallel"]),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 4), max_size=3)), max_size=5),

@@ -7,6 +7,7 @@ import contextlib
 from typing import Any
 
 from batch_cluster import BatchWorld
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def picture(world: BatchWorld) -> Any:
     return world.status, sorted(pods, key=str)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     spec=SPECS,
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 5), max_size=3)), max_size=10),

@@ -7,7 +7,7 @@ import asyncio
 from batch_cluster import BatchWorld
 from vcjob_cluster import KEY
 
-from windlass.api.batch_fields import COMPLETION_INDEX, INDEX_FAILURES, TRACKING
+from windlass.api.fields.batch import COMPLETION_INDEX, INDEX_FAILURES, TRACKING
 from windlass.api.resources import BATCH_JOBS, PODS
 from windlass.controllers.expectations import identity
 

@@ -14,7 +14,7 @@ from batch_cluster import BatchWorld
 from fakeapi import FakeApi
 
 from windlass.api import defaults
-from windlass.api.batch_fields import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
+from windlass.api.fields.batch import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
 from windlass.api.resources import BATCH_JOBS, CRON_JOBS, PODS, Resource
 from windlass.api.validation import validate
 from windlass.api.wire import field_review

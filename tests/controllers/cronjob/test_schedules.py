@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash, FakeApi, Words
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,7 +158,7 @@ def test_job_of_a_user_is_named_and_not_active():
     assert world.words.reasons() == ["UnexpectedJob"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     policy=st.sampled_from(["Allow", "Forbid", "Replace"]),
     history=st.lists(

@@ -6,6 +6,7 @@ import contextlib
 import copy
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +54,7 @@ def picture(world: JobSetWorld) -> Any:
     return world.status, found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     action=st.sampled_from(ACTIONS),
     strategy=st.sampled_from(["Recreate", "BlockingRecreate"]),

@@ -6,13 +6,14 @@ import contextlib
 import copy
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobset_cluster import JobSetWorld, job_set, replicated
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.api.resources import BATCH_JOBS, PODS
 
 Json = dict[str, Any]
@@ -48,7 +49,7 @@ class InPlaceWorld(JobSetWorld):
         current = self.status.get("currentInPlaceRestartAttempt")
         attempt = 0 if current is None else current + 1
         assert pod is not None
-        notes = {**(pod["metadata"].get("annotations") or {}), fields.IN_PLACE_ATTEMPT: str(attempt)}
+        notes = {**(pod["metadata"].get("annotations") or {}), jobset.IN_PLACE_ATTEMPT: str(attempt)}
         self.api.change(PODS, f"default/{name}", metadata={"annotations": notes})
 
     def follow(self) -> None:
@@ -58,7 +59,7 @@ class InPlaceWorld(JobSetWorld):
             self.create_pods()
             previous = self.status.get("previousInPlaceRestartAttempt", -1)
             for name, pod in self.pods().items():
-                text = pod["metadata"]["annotations"].get(fields.IN_PLACE_ATTEMPT)
+                text = pod["metadata"]["annotations"].get(jobset.IN_PLACE_ATTEMPT)
                 if pod["status"]["phase"] == "Running" and (text is None or int(text) <= previous):
                     self.report(name)
             if self.condition("Failed"):
@@ -70,7 +71,7 @@ class InPlaceWorld(JobSetWorld):
         restarts = str(self.status["restarts"])
         for name, pod in self.pods().items():
             labels = pod["metadata"]["labels"]
-            if name.rpartition("-")[0] not in jobs or labels[fields.RESTART_ATTEMPT] != restarts:
+            if name.rpartition("-")[0] not in jobs or labels[jobset.RESTART_ATTEMPT] != restarts:
                 self.api.remove(PODS, f"default/{name}")
 
     def counters(self) -> tuple[int | None, int | None, int]:
@@ -83,7 +84,7 @@ class InPlaceWorld(JobSetWorld):
 
     def attempts(self) -> set[str]:
         return {
-            pod["metadata"]["annotations"].get(fields.IN_PLACE_ATTEMPT, "") for pod in self.pods().values()
+            pod["metadata"]["annotations"].get(jobset.IN_PLACE_ATTEMPT, "") for pod in self.pods().values()
         }
 
 
@@ -91,7 +92,7 @@ def test_pods_are_told_that_they_restart_in_place_unless_it_is_disabled():
     world = InPlaceWorld()
     assert {pod["metadata"]["annotations"][names.RESTART_IN_PLACE] for pod in world.pods().values()} == {"js"}
     manifest = job_set(replicated("a"), failurePolicy={"restartStrategy": "InPlaceRestart"})
-    manifest["metadata"]["annotations"] = {fields.DISABLE_IN_PLACE: ""}
+    manifest["metadata"]["annotations"] = {jobset.DISABLE_IN_PLACE: ""}
     disabled = JobSetWorld(manifest)
     disabled.settle()
     template = disabled.job("a-0")["spec"]["template"]["metadata"]
@@ -144,7 +145,7 @@ def test_pod_that_has_succeeded_makes_the_jobs_start_again():
     assert not world.condition("Failed")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     history=st.lists(
         st.tuples(st.integers(0, 2), st.booleans(), st.lists(st.integers(0, 4), max_size=3)), max_size=4

@@ -9,7 +9,7 @@ from jobset_cluster import JobSetWorld, job_set, replicated
 
 from windlass.api import annotations as names
 from windlass.api import errors
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.api.resources import BATCH_JOBS, PERSISTENT_VOLUME_CLAIMS, SERVICES
 
 Json = dict[str, Any]
@@ -35,15 +35,15 @@ def test_jobs_and_pods_carry_the_labels_and_the_gang_of_the_set():
         template["metadata"]["labels"],
         template["metadata"]["annotations"],
     ):
-        assert labels[fields.JOB_INDEX] == "1"
-        assert labels[fields.JOB_GLOBAL_INDEX] == "2"
-        assert labels[fields.GLOBAL_REPLICAS] == "3"
-        assert labels[fields.RESTART_ATTEMPT] == "0"
-        assert labels[fields.GROUP_NAME] == "default"
-        assert labels[fields.GROUP_REPLICAS] == "3"
-        assert labels[fields.JOB_GROUP_INDEX] == "2"
-        assert labels[fields.COORDINATOR] == "js-driver-0-0.js"
-        assert labels[fields.JOB_KEY] == "20dc345bc2e84bd8edbf2a3c1e402ea64730add9"
+        assert labels[jobset.JOB_INDEX] == "1"
+        assert labels[jobset.JOB_GLOBAL_INDEX] == "2"
+        assert labels[jobset.GLOBAL_REPLICAS] == "3"
+        assert labels[jobset.RESTART_ATTEMPT] == "0"
+        assert labels[jobset.GROUP_NAME] == "default"
+        assert labels[jobset.GROUP_REPLICAS] == "3"
+        assert labels[jobset.JOB_GROUP_INDEX] == "2"
+        assert labels[jobset.COORDINATOR] == "js-driver-0-0.js"
+        assert labels[jobset.JOB_KEY] == "20dc345bc2e84bd8edbf2a3c1e402ea64730add9"
     assert template["metadata"]["annotations"][names.GROUP_NAME] == "js"
     assert template["spec"]["subdomain"] == "js"
     assert template["spec"]["restartPolicy"] == "OnFailure"
@@ -53,7 +53,7 @@ def test_jobs_and_pods_carry_the_labels_and_the_gang_of_the_set():
     assert service["metadata"]["name"] == "js"
     assert service["spec"] == {
         "clusterIP": "None",
-        "selector": {fields.JOB_SET_NAME: "js"},
+        "selector": {jobset.JOB_SET_NAME: "js"},
         "publishNotReadyAddresses": True,
     }
 
@@ -140,7 +140,7 @@ def test_restart_recreates_all_jobs_until_max_restarts():
     assert world.condition("RestartingJobSet") == "True/DefaultFailurePolicy"
     assert world.jobs() == ["a-0", "b-0", "b-1"]
     assert world.job("a-0")["metadata"]["uid"] != first
-    assert world.job("a-0")["metadata"]["labels"][fields.RESTART_ATTEMPT] == "1"
+    assert world.job("a-0")["metadata"]["labels"][jobset.RESTART_ATTEMPT] == "1"
     world.run()
     world.settle()
     assert world.condition("RestartingJobSet") == "False/JobsReady"
@@ -175,7 +175,7 @@ def test_first_matching_rule_decides():
     entry = next(item for item in world.status["replicatedJobsStatus"] if item["name"] == "workers")
     assert entry["jobRestarts"] == entry["jobRestartsCountTowardsMax"] == [0, 1]
     assert world.job("workers-0")["metadata"]["uid"] == kept
-    assert world.job("workers-1")["metadata"]["labels"][fields.JOB_RESTART_ATTEMPT] == "1"
+    assert world.job("workers-1")["metadata"]["labels"][jobset.JOB_RESTART_ATTEMPT] == "1"
     world.end("workers-1", failed="BackoffLimitExceeded")
     world.settle()
     assert world.condition("Failed") == "True/ReachedMaxRestarts"
@@ -245,19 +245,19 @@ def test_scaled_set_scales_its_jobs_and_its_gang():
 
 def test_exclusive_placement_is_affinity_of_each_job_to_itself():
     manifest = job_set(replicated("workers", pods=2, replicas=2))
-    manifest["metadata"]["annotations"] = {fields.EXCLUSIVE: "rack"}
+    manifest["metadata"]["annotations"] = {jobset.EXCLUSIVE: "rack"}
     world = JobSetWorld(manifest)
     world.settle()
     template = world.job("workers-1")["spec"]["template"]
-    key = template["metadata"]["labels"][fields.JOB_KEY]
+    key = template["metadata"]["labels"][jobset.JOB_KEY]
     affinity = template["spec"]["affinity"]
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     (near,), (apart,) = affinity["podAffinity"][required], affinity["podAntiAffinity"][required]
     assert near["topologyKey"] == apart["topologyKey"] == "rack"
     assert near["labelSelector"]["matchExpressions"] == [
-        {"key": fields.JOB_KEY, "operator": "In", "values": [key]}
+        {"key": jobset.JOB_KEY, "operator": "In", "values": [key]}
     ]
-    assert {"key": fields.JOB_KEY, "operator": "NotIn", "values": [key]} in (
+    assert {"key": jobset.JOB_KEY, "operator": "NotIn", "values": [key]} in (
         apart["labelSelector"]["matchExpressions"]
     )
 

@@ -13,7 +13,7 @@ from jobset_cluster import JobSetWorld
 from trainer_cluster import TrainWorld
 
 from windlass.api import defaults
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.api.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOB_SETS,
@@ -132,7 +132,7 @@ def test_train_jobs_make_the_nodes_of_the_index():
             nodes = re.search(r"(\d+) node pods", expected)
             assert nodes is not None, expected
             jobs = {job["name"]: job for job in world.job_set["spec"]["replicatedJobs"]}
-            count = fields.pods_of_job(fields.job_spec(jobs["node"]))
+            count = jobset.pods_of_job(jobset.job_spec(jobs["node"]))
             if "launcher" in jobs:
                 count += 1  # it is a node, too
             assert count == int(nodes[1]), name

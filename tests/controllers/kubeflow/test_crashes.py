@@ -11,6 +11,7 @@ import contextlib
 import copy
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def settle(world: KubeflowWorld) -> None:
     raise AssertionError("does not settle")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     rules=st.tuples(RULES, RULES),
     run=st.fixed_dictionaries(
@@ -101,7 +102,7 @@ def test_crashes_change_nothing(rules, run, history):
     agree(manifest, PYTORCH_JOBS, history)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     waits=st.booleans(),
     run=st.fixed_dictionaries(
@@ -121,7 +122,7 @@ def test_crashes_change_nothing_of_an_mpi_job(waits, run, history):
     agree(manifest, MPI_JOBS, history)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     master=st.booleans(),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 5), max_size=3)), max_size=12),

@@ -6,12 +6,13 @@ import contextlib
 import copy
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from leaderworkerset_cluster import LeaderWorkerSetWorld, group_template
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.api.resources import CONTROLLER_REVISIONS, POD_GROUPS, PODS, SERVICES, STATEFUL_SETS
 
 
@@ -34,6 +35,17 @@ def test_groups_are_gangs_of_a_leader_and_its_workers() -> None:
     assert len(world.api.objects(POD_GROUPS)) == 1
 
 
+def test_w17_many_changes_of_the_number_of_groups_recreate_no_pod() -> None:
+    """grove#565: six patches within 20 s restarted the gangs."""
+    world = LeaderWorkerSetWorld()
+    world.settle()
+    before = world.uids()
+    for replicas in (3, 2, 4, 2, 5, 2):
+        world.change(replicas=replicas)
+        world.settle()
+    assert world.uids() == before
+
+
 def test_a_restarted_container_recreates_its_group_only() -> None:
     world = LeaderWorkerSetWorld()
     world.settle()
@@ -45,11 +57,23 @@ def test_a_restarted_container_recreates_its_group_only() -> None:
     assert world.conditions() == {"Available"}
 
 
+def test_a_worker_that_was_replaced_between_two_looks_recreates_its_group() -> None:
+    world = LeaderWorkerSetWorld()
+    world.settle()
+    before = world.uids()
+    world.replace_unseen("llm-1-2")
+    world.settle()
+    after = world.uids()
+    assert {name for name in before if before[name] == after[name]} == {"llm-0", "llm-0-1", "llm-0-2"}
+    assert world.conditions() == {"Available"}
+    assert set(before) == set(after)
+
+
 def test_groups_stay_without_a_restart_policy_and_until_all_pods_have_started() -> None:
     for policy, pending, recreated in (
         ("None", False, False),
-        (fields.RECREATE_AFTER_START, True, False),
-        (fields.RECREATE_AFTER_START, False, True),
+        (leaderworkerset.RECREATE_AFTER_START, True, False),
+        (leaderworkerset.RECREATE_AFTER_START, False, True),
     ):
         world = LeaderWorkerSetWorld(restartPolicy=policy)
         world.settle()
@@ -99,7 +123,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 6), max_size=3)), max_size=4))
 def test_crashes_change_nothing(history: Any) -> None:
     calm, stormy = LeaderWorkerSetWorld(), LeaderWorkerSetWorld()

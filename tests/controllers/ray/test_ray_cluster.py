@@ -293,3 +293,30 @@ def test_what_cannot_be_read_is_told():
     world = settled(manifest)
     assert world.words.reasons() == ["InvalidRayClusterSpec"]
     assert world.pods() == []
+
+
+def test_a_head_that_fails_again_and_again_is_replaced_with_a_growing_delay():
+    world = settled(ray_cluster(0))
+    (name,) = world.pods("head")
+    ended = {"state": {"terminated": {"exitCode": 127, "message": "ray: not found\n"}}, "name": "head"}
+
+    def uid() -> str:
+        return world.api.object(PODS, f"default/{name}")["metadata"]["uid"]
+
+    for wait in (0, 10, 20):
+        before = uid()
+        world.run()
+        world.api.change(PODS, f"default/{name}", status={"phase": "Failed", "containerStatuses": [ended]})
+        world.settle()
+        if wait:
+            assert uid() == before
+            status = world.api.object(RAY_CLUSTERS, "default/c")["status"]
+            (ready,) = [one for one in status["conditions"] if one["type"] == "HeadPodReady"]
+            assert (ready["status"], ready["reason"]) == ("False", "HeadPodFailed")
+            assert ready["message"] == f"head pod {name} has failed: exit code 127: ray: not found"
+            world.api.clock.jump(wait - 1)
+            world.settle()
+            assert uid() == before
+            world.api.clock.jump(2)
+            world.settle()
+        assert uid() != before

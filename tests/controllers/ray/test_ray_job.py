@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray_world import Crash, RayWorld, ray_job
@@ -286,7 +287,7 @@ def picture(world: RayWorld) -> Any:
     return {kind.plural: sorted((plain(obj) for obj in world.api.objects(kind)), key=str) for kind in kinds}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     spec=st.fixed_dictionaries(
         {"backoffLimit": st.sampled_from([0, 1]), "shutdownAfterJobFinishes": st.booleans()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray_world import Crash, RayWorld, group_template, ray_service
@@ -262,6 +263,6 @@ def _play(steps: list[str], crashes: list[int]) -> tuple[Any, ...]:
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=6), st.lists(st.integers(0, 6), max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_controller_that_dies_between_two_writes_ends_in_the_same_state(steps, crashes):
     assert _play(steps, crashes) == _play(steps, [])

@@ -7,6 +7,7 @@ import contextlib
 import copy
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash, FakeApi
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,7 +191,7 @@ def test_a_claim_grows_and_a_claim_without_its_volume_is_lost() -> None:
     assert world.get()["status"]["phase"] == "Lost"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.lists(st.sampled_from(["1Gi", "2Gi", "3Gi"]), min_size=1, max_size=3),
     wanted=st.lists(st.sampled_from(["1Gi", "2Gi"]), min_size=1, max_size=3),

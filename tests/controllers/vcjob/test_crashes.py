@@ -10,6 +10,7 @@ import copy
 from collections import Counter
 from typing import Any
 
+from example_counts import examples
 from fakeapi import Crash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -116,7 +117,7 @@ def check_always(world: World) -> None:
     assert len(world.api.objects(PERSISTENT_VOLUME_CLAIMS)) <= 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     policies=st.lists(POLICY, max_size=3),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 6), max_size=3)), max_size=14),
@@ -138,7 +139,7 @@ def test_crashes_change_nothing(
         assert picture(stormy) == picture(calm), event
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(writes=st.integers(0, 40))
 def test_a_whole_run_with_one_crash_anywhere(writes: int) -> None:
     """From creation over a restart to the end, with one death after any number of writes."""

@@ -1,4 +1,4 @@
-"""Failures that Volcano's users reported, by the numbers W1 to W4 of the plan."""
+"""Failures that users of Volcano and Grove reported, by the numbers of the plan."""
 
 from __future__ import annotations
 
@@ -37,6 +37,47 @@ def test_w3_policy_is_executed_once_if_the_controller_stops_after_the_failure(ti
     with_fresh_controller(world)
     world.converge()
     assert world.status["retryCount"] == 1
+
+
+def scale(world: World, front: int, workers: int) -> None:
+    tasks = [task("front", front), task("worker", workers)]
+    world.api.change(VOLCANO_JOBS, KEY, spec={**world.job["spec"], "tasks": tasks})
+    world.converge()
+    world.run()
+    world.settle()
+
+
+def test_w16_workers_go_to_zero_and_the_front_end_stays() -> None:
+    """grove#676, #677: without workers the gang counted as broken, and its front end was evicted."""
+    world = World(job(task("front", 1), task("worker", 2), minAvailable=1))
+    world.start()
+    front = uids(world)["train-front-0"]
+    for workers in (0, 2, 0):
+        scale(world, 1, workers)
+        assert len(world.pods()) == 1 + workers
+        assert uids(world)["train-front-0"] == front
+        assert (world.phase, world.status["running"]) == ("Running", 1 + workers)
+        assert world.status.get("retryCount") is None
+        assert world.group is not None
+        assert world.group["spec"]["minMember"] == 1
+
+
+def test_w17_many_changes_of_the_size_recreate_no_pod() -> None:
+    """grove#565: six patches within 20 s restarted the whole gang."""
+    world = World(job(task("front", 1), task("worker", 3), minAvailable=2))
+    world.start()
+    before = uids(world)
+    group = world.group["metadata"]["uid"] if world.group else ""
+    for workers in (4, 2, 5, 1, 6, 3):
+        world.pass_time(3.3)
+        scale(world, 1, workers)
+    after = uids(world)
+    assert sorted(after) == sorted(before)
+    kept = [name for name in before if after[name] == before[name]]
+    assert kept == ["train-front-0", "train-worker-0"]  # the others were scaled away in between
+    assert world.group is not None
+    assert world.group["metadata"]["uid"] == group
+    assert (world.phase, world.status.get("retryCount")) == ("Running", None)
 
 
 def test_w4_scaling_a_task_leaves_other_pods_alone() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 from fakeapi import Crash
-from workflow_world import WorkflowWorld, captured
+from workflow_world import LogApi, WorkflowWorld, captured
 
 from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, PODS, VOLCANO_JOBS, WORKFLOWS
 from windlass.controllers.workflow import labels
+from windlass.controllers.workflow.observe import decode_workflow_pod
 
 Json = dict[str, Any]
 DAG = """
@@ -131,6 +133,19 @@ def test_pod_that_is_deleted_or_refused_makes_its_node_an_error() -> None:
     assert "spec.x" in world.status()["message"]
 
 
+def test_pod_that_the_cache_does_not_show_is_not_taken_for_a_deleted_one() -> None:
+    world = WorkflowWorld(single())
+    world.settle()
+    cache = world.api.informer(PODS, decode=decode_workflow_pod)
+    pod = cache.items["default/w"]
+    cache.tell(cache.put("default/w", None), None)
+    world.settle()
+    assert world.phases() == {"w": "Pending"}
+    cache.tell(cache.put("default/w", pod), pod)
+    world.run()
+    assert world.status()["phase"] == "Succeeded"
+
+
 def test_invalid_spec_of_a_server_without_admission_ends_as_an_error() -> None:
     world = WorkflowWorld(single().replace("entrypoint: m", "entrypoint: other"))
     world.settle()
@@ -186,6 +201,73 @@ spec:
         world.settle()
         assert world.status()["phase"] == expected
     assert world.status()["message"].startswith("failure condition")
+
+
+def test_nodes_over_a_quota_wait_and_all_others_go_on() -> None:
+    world = WorkflowWorld(
+        """
+metadata: {name: w}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - {name: m, template: echo, withItems: [a, b, c], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
+  - name: echo
+    inputs: {parameters: [{name: x}]}
+    retryStrategy: {limit: 1}
+    container: {image: i, command: [true]}
+"""
+    )
+    room, create = 2, world.api.create
+    refusal = "pods is forbidden: exceeded quota: q, requested: pods=1"
+
+    async def within_quota(resource: Any, obj: Any, *rest: Any) -> Any:
+        running = [
+            pod for pod in world.api.objects(PODS) if pod.get("status", {}).get("phase") != "Succeeded"
+        ]
+        if resource is PODS and len(running) >= room:
+            raise errors.StatusError({"code": 403, "reason": "Forbidden", "message": refusal})
+        return await create(resource, obj, *rest)
+
+    world.api.create = within_quota  # type: ignore[method-assign]
+    world.settle()
+    assert world.last.requeue_after == 2.0
+    assert world.status()["message"] == f"1 node waits for a quota: {refusal}"
+    assert world.status()["phase"] == "Running"
+    assert len([node for node in world.nodes().values() if node["type"] == "Pod"]) == 2
+    world.end_pods()
+    world.run()
+    assert (world.status()["phase"], world.status().get("message")) == ("Succeeded", None)
+    assert len(world.pods()) == 3
+
+
+def test_nodes_of_one_lock_and_key_run_once() -> None:
+    """Nodes of two keys end at once, when the ConfigMap of the cache is not there yet."""
+    manifest = """
+metadata: {name: w}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - name: m
+        template: memo
+        withItems: [a, a, a, b, b, b]
+        arguments: {parameters: [{name: x, value: "{{item}}"}]}
+  - name: memo
+    inputs: {parameters: [{name: x}]}
+    synchronization: {mutexes: [{name: "m-{{inputs.parameters.x}}"}]}
+    memoize: {key: "{{inputs.parameters.x}}", cache: {configMap: {name: c}}}
+    container: {image: i, command: [true]}
+    outputs: {parameters: [{name: p, valueFrom: {path: /tmp/p}}]}
+"""
+    world = WorkflowWorld(manifest, lambda pod: (0, captured(parameter_p="v")))
+    world.run()
+    assert world.status()["phase"] == "Succeeded"
+    assert len(world.pods()) == 2
+    (cache,) = world.api.objects(CONFIG_MAPS)
+    assert sorted(cache["data"]) == ["a", "b"]
 
 
 def test_memoized_outputs_are_used_again() -> None:
@@ -253,6 +335,46 @@ def test_pods_and_the_workflow_are_removed_when_they_are_due() -> None:
     assert world.api.object(WORKFLOWS, "default/w") is None
 
 
+def test_pods_are_removed_after_their_delay_and_by_their_labels() -> None:
+    for selector, left in (("matchLabels: {kept: never}", ["w"]), ("matchExpressions: []", [])):
+        rule = f"{{strategy: OnPodCompletion, deleteDelayDuration: 20s, labelSelector: {{{selector}}}}}"
+        world = WorkflowWorld(single(spec=f"  podGC: {rule}\n"))
+        world.settle()
+        world.end_pods(world.api.clock.now())
+        world.settle()
+        world.api.finish_deletions()
+        assert (world.pods(), world.status()["phase"]) == (["w"], "Succeeded")
+        world.advance(19.0)
+        world.settle()
+        world.api.finish_deletions()
+        assert world.pods() == ["w"]
+        world.advance(2.0)
+        world.settle()
+        world.api.finish_deletions()
+        assert world.pods() == left
+
+
+def test_pods_are_removed_while_the_workflow_runs() -> None:
+    for strategy, left in (("OnPodCompletion", []), ("OnPodSuccess", ["w.bad(0)", "w.bad(1)"])):
+        manifest = DAG.replace("entrypoint: main", f"entrypoint: main\n  podGC: {{strategy: {strategy}}}")
+        for crashes in (None, *range(24)):
+            world = WorkflowWorld(manifest, play)
+            world.api.crash_after = crashes
+            try:
+                world.run()
+            except Crash:
+                world.restart()
+                world.run()
+            world.settle()
+            assert (world.status()["phase"], world.status()["progress"]) == ("Succeeded", "4/6"), crashes
+            assert world.nodes()["each(1:2)"]["outputs"]["parameters"][0]["value"] == "w.each(1:2)"
+            verbs = [verb for verb, kind, _ in world.api.log if kind == "pods"]
+            # The first pod is deleted before the last one is created.
+            assert crashes is not None or "create" in verbs[verbs.index("delete") :]
+            world.api.finish_deletions()
+            assert world.pods() == left, crashes
+
+
 def test_large_workflow_stays_below_a_megabyte() -> None:
     manifest = """
 metadata: {name: w}
@@ -274,3 +396,63 @@ spec:
     assert "nodes" not in status
     assert len(json.dumps(status)) < 200_000
     assert len(world.nodes()) == 1502
+
+
+OUTPUT = single(more="    outputs: {parameters: [{name: p, valueFrom: {path: /tmp/p}}]}\n")
+
+
+def test_log_that_cannot_be_read_is_waited_for_a_minute() -> None:
+    for outage, phase in ((3.0, "Succeeded"), (100.0, "Error")):
+        world = WorkflowWorld(OUTPUT, lambda pod: (0, captured(parameter_p="v")))
+        world.settle()
+        started = world.api.clock.now()
+
+        async def logs(
+            namespace: str, name: str, world: WorkflowWorld = world, end: float = started + outage, **_: Any
+        ) -> Any:
+            if world.api.clock.now() < end:
+                raise errors.failure(500, "InternalError", "the kubelet does not answer")
+            return await LogApi.logs(world.api, namespace, name)
+
+        world.api.logs = logs  # type: ignore[method-assign]
+        world.end_pods(finished=started)
+        world.settle()
+        assert not world.status().get("finishedAt")
+        assert world.last.requeue_after == 2.0
+        for _ in range(40):
+            world.advance(2.0)
+            world.settle()
+        assert world.status()["phase"] == phase
+        message = world.nodes()["w"].get("message", "")
+        assert message == (
+            ""
+            if phase == "Succeeded"
+            else "the outputs cannot be read from the log: the kubelet does not answer"
+        )
+
+
+def test_pods_have_the_scheduler_of_the_cluster_unless_they_name_one() -> None:
+    for spec, expected in (("", "windlass"), ("  schedulerName: other\n", "other")):
+        world = WorkflowWorld(single(spec=spec))
+        world.restart(scheduler="windlass")
+        world.settle()
+        assert world.pod("w")["spec"]["schedulerName"] == expected
+
+
+def test_pod_of_a_deleted_workflow_with_the_same_name_is_waited_for() -> None:
+    world = WorkflowWorld(single())
+    owner = {"apiVersion": "v1", "kind": "Workflow", "name": "w", "uid": "old", "controller": True}
+    metadata: Json = {"name": "w", "namespace": "default", "annotations": {labels.NODE_ID: "w"}}
+    world.api.put(PODS, {"metadata": {**metadata, "ownerReferences": [owner]}})
+    for _ in range(3):
+        effects = asyncio.run(world.controller.reconcile("default/w"))
+        outcome = asyncio.run(world.executor.perform(effects))
+        assert len(outcome.failures) == 1
+        world.controller.note_failures("default/w", outcome.failures)
+    world.api.remove(PODS, "default/w")
+    world.run()
+    assert world.status()["phase"] == "Succeeded"
+    other = WorkflowWorld(single())
+    other.api.put(PODS, {"metadata": {**metadata, "ownerReferences": [{**owner, "kind": "AIGCWorkflow"}]}})
+    other.run()
+    assert (other.status()["phase"], other.nodes()["w"]["message"]) == ("Error", 'pods "w" already exists')

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from cluster_dsl import GPU, NAMESPACE, Cluster
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -601,7 +602,7 @@ def test_pauses_last_as_long_as_it_was_in_vain_so_far(tried: list[float]) -> Non
 
 
 @given(bursts=st.lists(st.integers(1, 12), min_size=12, max_size=12))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_pauses_do_not_depend_on_how_many_cycles_there_were(bursts: list[int]) -> None:
     """What happens at one moment may be heard of in one cycle or in many."""
 

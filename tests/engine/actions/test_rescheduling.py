@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rescheduling_cluster import (
@@ -329,7 +330,7 @@ def test_configuration_that_moves_no_pods_is_reported(text: str, told: str) -> N
     assert any(told in one for one in warned), warned
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_nobody_is_moved_in_vain(data: st.DataObject) -> None:
     """Whoever goes was on a node above the targets, asks for some of what that has too much of, and has a place on a

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cluster_dsl import may_claim
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -480,7 +481,7 @@ def test_no_more_leave_revocable_nodes_while_others_are_on_their_way_out() -> No
 # ---------------------------------------------------------------------- always
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_preempt_against_all_sets_of_victims(data: st.DataObject) -> None:
     """One-class claimers on tiny clusters: evicted is exactly where some set of lower pods makes room for the
@@ -525,7 +526,7 @@ def test_preempt_against_all_sets_of_victims(data: st.DataObject) -> None:
         assert sum(scene.where("high").values()) == pods
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
     """Random queues and gangs under every evicting action: evictions are for someone who then has the
@@ -572,7 +573,7 @@ ACTIONS = (
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_both_apis_in_one_cluster_come_to_rest(random: Random) -> None:
     """Volcano's queues by tiers, KAI's by KAI's rules, over the same nodes."""

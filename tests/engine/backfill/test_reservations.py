@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cluster_dsl import Cluster
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -242,7 +243,7 @@ def test_a_node_that_goes_takes_the_reservation_with_it(linger: bool) -> None:
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(0, 30)), min_size=2, max_size=9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(jobs, st.sampled_from(["easy", "conservative"]))
 def test_with_true_estimates_the_first_is_never_delayed(
     drawn: list[tuple[int, int, int]], backfill: str

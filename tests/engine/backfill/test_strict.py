@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cluster_dsl import Cluster
 from engine_fuzz import PLAIN, Op, Player, drawn, ops, start, twin_world
+from example_counts import examples
 from hypothesis import example, given, settings
 from msgspec.structs import replace as altered
 from preemption_cluster import Arena
@@ -197,7 +198,7 @@ def test_a_place_that_is_kept_for_a_moved_task_is_had_behind_the_first() -> None
 
 @example(drawn(5713, 45))  # who leaves is stuck, and who was promised his room does not come first
 @given(ops())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_books_are_right_and_a_copy_decides_alike(history: list[Op]) -> None:
     config = EngineConfig(backfill="strict")
     c = Cluster(config)

@@ -6,6 +6,7 @@ import numpy as np
 from cluster_dsl import Cluster
 from device_fuzz import PARTS, start_with_cards
 from engine_fuzz import LEAVES
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from windlass.engine.devices.assignment import UNLIMITED
 
 
 @given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6), min_size=2, max_size=4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_rows_with_equal_keys_say_the_same(arrivals) -> None:
     cluster = start_with_cards(Cluster())
     state = cluster.engine.state

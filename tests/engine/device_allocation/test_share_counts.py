@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from device_views import Box, Cards, part, whole
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ asked = st.one_of(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), held, STATES), max_size=8),
     asked,
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_counts_of_many_rows_equal_the_full_evaluation(boxes, pods, needs: Needs):
     cards = Cards(
         *(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,7 @@ def holds(
 
 
 @given(joint=joints(), told=offers)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_first_way_that_holds_is_found_and_only_where_there_is_one(
     joint: JointDeviceNeed, told: Sequence[Told]
 ) -> None:
@@ -183,7 +184,7 @@ def test_the_first_way_that_holds_is_found_and_only_where_there_is_one(
 
 
 @given(joint=joints(), told=offers)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_devices_serve_can_be_told_from_the_devices(
     joint: JointDeviceNeed, told: Sequence[Told]
 ) -> None:
@@ -205,7 +206,7 @@ def test_what_devices_serve_can_be_told_from_the_devices(
 
 
 @given(joint=joints(), told=offers)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_one_search_for_many_pods_gives_what_a_search_for_each_gives(
     joint: JointDeviceNeed, told: Sequence[Told]
 ) -> None:

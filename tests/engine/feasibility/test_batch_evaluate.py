@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from cluster_dsl import GPU
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def change(table: NodeTable, rows: range | list[int], rng: random.Random) -> Non
         table.touch(row)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.integers(0, 1000))
 def test_scores_and_counts_are_those_of_each_alone(requests, seed) -> None:
     table, plugins = table_of(20, random.Random(seed)), PluginSet(default_plugins())

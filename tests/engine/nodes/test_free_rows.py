@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 from cluster_dsl import GPU
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +48,7 @@ def best_of(cls: TaskClass, table: NodeTable, plugins: PluginSet) -> int:
     return row if fresh.key[row] >= 0 else -1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([18, 30, 200]))
 def test_the_best_row_is_that_of_a_new_class(seed: int, most: int) -> None:
     """However many changes lie between two questions, and whoever asked in between."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from cluster_dsl import GPU
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,7 +76,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SMALL, DIALECTS, st.lists(CHANGES, min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spread, kai_spread) -> None:
     table = NodeTable()
@@ -102,7 +103,7 @@ def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spr
         assert cls.best() == (int(other.key.argmax()) if other.total else -1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(SMALL, DIALECTS, CHANGES, st.sets(st.integers(0, 29), max_size=12))
 def test_a_few_rows_will_be_what_many_will_be(request, dialect, changes, few) -> None:
     table = NodeTable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from cluster_dsl import Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
     assert free() == -4000  # what is on it is still in the books, and in nobody's sum
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(("place", "go", "stay", "cordon", "other")), st.integers(0, 5)), max_size=12

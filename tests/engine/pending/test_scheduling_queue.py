@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 from cluster_dsl import needs, queue
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,7 +231,7 @@ def test_a_moved_tree_is_built_anew() -> None:
     assert sorted(filter(None, (rig.take() for _ in range(4)))) == ["a", "b", "c"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6))
 def test_every_turn_goes_to_the_queue_that_a_plain_walk_finds(seed: int) -> None:
     """Against a walk that looks at every queue at every turn."""
@@ -274,7 +275,7 @@ def test_pop_ends(n: int) -> None:
 AMOUNTS = st.dictionaries(st.sampled_from(("cpu", "memory", "nvidia.com/gpu")), st.integers(0, 9))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(AMOUNTS, st.sampled_from((USED, RELEASING, NOMINATED)), AMOUNTS), min_size=1, max_size=5

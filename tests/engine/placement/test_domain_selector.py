@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cluster_dsl import NAMESPACE, Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -296,7 +297,7 @@ def levels_tried(required: str, preferred: str) -> list[str]:
 
 
 @given(SHAPES, st.integers(1, 6), WANTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_one_class_against_brute_force(
     nodes: list[tuple[int, int, int]], n: int, wanted: tuple[str, str]
 ) -> None:
@@ -320,7 +321,7 @@ def test_one_class_against_brute_force(
     st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["rack", "zone", ""])), min_size=1, max_size=4),
     st.sampled_from(["", "zone", "rack"]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_parts_against_brute_force(
     nodes: list[tuple[int, int, int]], parts: list[tuple[int, str]], whole: str
 ) -> None:

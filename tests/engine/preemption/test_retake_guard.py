@@ -6,6 +6,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from preemption_cluster import Arena
@@ -102,7 +103,7 @@ def test_from_whom_nobody_may_take_anything_back_takes_what_is_free() -> None:
     assert a.evicted == {"low2-0"}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_no_moment_is_without_end(seed: int) -> None:
     """In each queue an urgent gang beyond its share and one of low priority within it, and some others, in any order:

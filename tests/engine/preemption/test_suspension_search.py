@@ -10,6 +10,7 @@ from math import inf
 
 import cluster_dsl
 from cluster_dsl import GPU, Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def sized(worst: list[TimeAccount], looked: int) -> tuple[SuspendableBySize, Nex
 
 
 @given(runs=RUNS, asked=st.integers(1, 4), processors=st.integers(1, 8), looked=st.integers(1, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_clear_answer_is_the_answer(
     runs: list[tuple[int, int, int, int]], asked: int, processors: int, looked: int
 ) -> None:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from cluster_dsl import GIB, GPU, NAMESPACE
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -153,7 +154,7 @@ def test_victims_for_parts_in_racks_of_their_own() -> None:
 
 
 @given(st.integers(0, 10**6))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_room_is_made_exactly_if_some_rack_could_have_it(seed: int) -> None:
     """One-GPU pods, some of which may go: the gang is promised room if and only if some rack has enough that is
     free or may be freed, everything in one rack, and nobody goes elsewhere or in vain."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from preemption_cluster import Arena
@@ -197,7 +198,7 @@ def to_the_end(spare: Callable[..., object]) -> Callable[..., object]:
     st.lists(st.sampled_from([1, 2, 4, 6, 8]), min_size=1, max_size=3),
     st.integers(1, 3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
     nodes: list[int], running: list[int], asked: list[int], members: int
 ) -> None:

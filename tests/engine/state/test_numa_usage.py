@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from cluster_dsl import GIB, GPU, Cluster, needs, node
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -88,7 +89,7 @@ def test_work_is_moved_to_free_a_zone() -> None:
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 5)), min_size=1, max_size=4),
     st.sampled_from(("single-numa-node", "restricted", "best-effort")),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_gang_placed_at_once_is_placed_as_pod_by_pod(
     layout: list[tuple[int, int]], gangs: list[tuple[int, int, int]], policy: str
 ) -> None:

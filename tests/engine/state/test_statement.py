@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster_dsl import GPU, Cluster, needs
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,7 +229,7 @@ def test_a_failed_eviction_puts_the_task_back() -> None:
     c.cycle()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(
         st.tuples(

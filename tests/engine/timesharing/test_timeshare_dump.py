@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timeshare_traces import Order, Watched, loaded, played, workloads
@@ -49,7 +50,7 @@ def decided(jobs: list[TraceJob], policy: str, often: int) -> tuple[list[Decisio
     return reborn.found, reborn.dumps
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(workloads(), st.sampled_from(sorted(ORDERS)), st.integers(1, 5))
 def test_a_loaded_dump_shares_time_as_the_original(jobs: list[TraceJob], policy: str, often: int) -> None:
     plain, none = decided(jobs, policy, 1 << 30)

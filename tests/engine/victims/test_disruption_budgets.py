@@ -6,6 +6,7 @@ import random
 
 import pytest
 from cluster_dsl import NAMESPACE
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -85,7 +86,7 @@ def test_work_that_is_moved_counts() -> None:
         assert a.evicted == gone
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from((Dialect.KAI, Dialect.VOLCANO)))
 def test_no_decision_exceeds_a_budget(seed: int, dialect: Dialect) -> None:
     rng = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster_dsl import NAMESPACE, Cluster
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -119,7 +120,7 @@ def test_the_group_may_ask_for_more_than_its_parts() -> None:
     assert units(c) == [["b-1"], ["a-1", "a-0", "b-0"]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(-1, 3)), min_size=1, max_size=5),
     st.integers(0, 4),

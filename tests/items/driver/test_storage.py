@@ -6,15 +6,17 @@ import asyncio
 import errno
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windlass.items.admission import BatchAdmission
+from windlass.items.driver.service import Driver
 from windlass.items.driver.storage import Storage
 from windlass.items.ledger.changes import ItemChange, ItemState, LedgerEffects
 from windlass.items.ledger.database import LedgerFile
 from windlass.items.ledger.journal import RowJournal
-from windlass.items.places import Places, places_of, prepare
+from windlass.items.places import PlaceError, Places, places_of, prepare
 from windlass.items.spec import parse_batch
 from windlass.kits.clock import FakeClock, SystemClock
 
@@ -128,3 +130,32 @@ def test_a_failed_transaction_leaves_neither_states_nor_rows(
     journal.close()
     ledger.close()
     storage._thread.shutdown()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), PlaceError("DiskFull", "the disk is full")])
+async def test_a_driver_waits_for_space_before_it_has_rows(
+    tmp_path: Path, fake_clock: FakeClock, error: Exception
+) -> None:
+    document = {"metadata": {}, "spec": {"outputs": {"path": str(tmp_path / "out.jsonl")}}}
+    driver = Driver(parse_batch(document), {}, fake_clock)
+    outcomes: list[Any] = [error, error, 5]
+
+    def work() -> int:
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    places = places_of(driver.batch, {})
+    waiting = asyncio.create_task(driver._with_space(places, work))
+    while len(outcomes) == 3 or "blocked" not in await driver.status():
+        await asyncio.sleep(0.01)
+    assert (await driver.status())["blocked"]["reason"] == "DiskFull"
+    while not waiting.done():
+        await fake_clock.advance(2.0)
+        await asyncio.sleep(0.01)
+    assert waiting.result() == 5
+    assert "blocked" not in await driver.status()
+    outcomes.append(OSError(errno.EACCES, "no"))
+    with pytest.raises(OSError, match="no"):
+        await driver._with_space(places, work)

@@ -7,11 +7,14 @@ import random
 
 import pytest
 
+from windlass.items.driver.status import status_of
+from windlass.items.ledger.branches import branch_name
 from windlass.items.ledger.changes import ItemGroup, ItemResult, ItemState, LedgerEffects
 from windlass.items.ledger.core import Ledger
 from windlass.items.ledger.groups import ROUND
+from windlass.items.ledger.statistics import Rate
 from windlass.items.ledger.table import ItemTable
-from windlass.items.spec import BatchSpec, parse_batch
+from windlass.items.spec import BatchSpec, SpecError, parse_batch
 
 
 def batch_of(**spec: object) -> BatchSpec:
@@ -274,6 +277,52 @@ def test_the_slowest_items_get_a_second_copy_and_the_first_result_counts() -> No
     assert ledger.finished
 
 
+def test_the_last_batch_is_copied_whatever_its_size() -> None:
+    batching = {"mode": "Fixed", "size": 10}
+    ledger = ledger_of(batch_of(items={"speculative": {"enabled": True}}, batching=batching), [20])
+    first, _ = ledger.lease("w0", "i0", 0.0)
+    second, _ = ledger.lease("w1", "i1", 0.0)
+    assert first is not None
+    assert second is not None
+    results = [ItemResult(number, b"{}") for number in second.items]
+    ledger.commit(second.id, results[:5], 0.5, 0.5)
+    assert ledger.lease("w2", "i2", 5.0)[0] is None  # two batches are left
+    ledger.commit(second.id, results[5:], 0.5, 5.0)
+    copy, _ = ledger.lease("w1", "i1", 5.5)
+    assert copy is not None
+    assert (copy.copy, list(copy.items)) == (True, list(first.items))
+
+
+def test_low_scores_go_to_the_other_model_once() -> None:
+    quality = {"min": 90, "onLow": "Branch", "branch": {"model": "big"}}
+    batch = batch_of(outputs={"quality": quality}, batching={"mode": "Fixed", "size": 2})
+    table = ItemTable()
+    for _ in range(2):
+        table.add(0, 0, 10)
+    ids = itertools.count()
+    assert batch.outputs.quality is not None
+    groups = [ItemGroup(0, "a"), ItemGroup(1, branch_name(batch.outputs.quality), model="big")]
+    ledger = Ledger(batch, table, groups, lambda: f"lease-{next(ids)}")
+    first, _ = ledger.lease("w", "i", 0.0)
+    assert first is not None
+    results = [ItemResult(0, b'{"id":0}', 50.0, 1.0), ItemResult(1, b'{"id":1}', 95.0, 1.0)]
+    effects, accepted = ledger.commit(first.id, results, 2.0, 0.0)
+    assert (accepted, effects.items[0].state, effects.items[0].group) == (2, ItemState.PENDING, 1)
+    assert effects.items[0].attempts == 0
+    assert (table.totals, table.remaining, ledger.scores.below) == ([1, 1], [0, 1], 0)
+    late, accepted = ledger.commit(first.id, [ItemResult(0, b'{"id":0}', 99.0)], 0.1, 0.0)
+    assert (accepted, late.items) == (0, [])  # the first model's answer no longer counts
+    second, _ = ledger.lease("w", "i", 0.0)
+    assert second is not None
+    assert second.group == 1
+    effects, _ = ledger.commit(second.id, [ItemResult(0, b'{"id":0}', 60.0, 1.0)], 1.0, 0.0)
+    assert (effects.items[0].state, effects.items[0].flag) == (ItemState.DONE, 2)
+    assert ledger.finished
+    assert status_of(ledger, 0.0, 1.0, True)["quality"] == {"mean": 77.5, "p10": 60.0, "below": 1, "again": 1}
+    with pytest.raises(SpecError, match="onLow is Flag"):
+        batch_of(outputs={"quality": {"branch": {"model": "big"}}})
+
+
 def test_low_scores_are_flagged_or_redone() -> None:
     for on_low, state in (("Flag", ItemState.DONE), ("Retry", ItemState.PENDING)):
         batch = batch_of(
@@ -290,3 +339,27 @@ def test_low_scores_are_flagged_or_redone() -> None:
         assert ledger.table.state[0] == ItemState.DONE
         assert effects.items[0].flag == 1
         assert ledger.scores.below == 1
+
+
+def test_the_last_error_is_told_while_items_are_to_be_tried_again() -> None:
+    ledger = ledger_of(batch_of(items={"retries": 2}), [1])
+    for step in range(2):
+        lease, _ = ledger.lease("w", "i", 100.0 * step)
+        assert lease is not None
+        error = ItemResult(0, kind="infrastructure", reason="ServerUnreachable", message="refused")
+        ledger.commit(lease.id, [error], 0.1, 100.0 * step + 1)
+        found = status_of(ledger, 0.0, 100.0 * step + 2, False)
+        assert found["lastError"] == {"reason": "ServerUnreachable", "message": "refused"}
+        assert (found["items"]["failed"], found["items"]["deadLetter"]) == (1, 0)
+
+
+def test_the_rate_is_that_of_the_work_after_a_pause_too() -> None:
+    rate = Rate()
+    assert rate.per_second(60, 0) == 0
+    for start in (100.0, 400.0):  # workers that start late, and go on after a pause
+        assert rate.per_second(start, 0) == 0
+        for number in range(1, 41):
+            rate.add(start + number / 10, 1, 0.1)
+            if number in (1, 10, 40):
+                assert 2 <= rate.per_second(start + number / 10, 0) <= 11
+    assert rate.per_second(404 + 20, 0) == pytest.approx(40 / 24.5, rel=0.05)

@@ -44,6 +44,20 @@ def test_one_worker_loads_three_attach_and_the_last_frees_the_memory(tmp_path: P
     assert not Path(place).exists()
 
 
+def test_a_source_that_has_changed_since_is_loaded_next_to_the_earlier_copy(tmp_path: Path) -> None:
+    given = environment(tmp_path, memory=0)
+    with model_files(given) as first:
+        (tmp_path / "weights").write_bytes(b"changed")
+        later = {**given, "WINDLASS_MODELS": str(tmp_path / "other")}
+        with model_files(later) as second:
+            assert (first.how, second.how) == ("loaded", "loaded")
+            texts = [
+                (Path(each.environment["WINDLASS_MODEL_PATH"]) / "weights").read_bytes()
+                for each in (first, second)
+            ]
+    assert texts == [b"abc", b"changed"]
+
+
 def test_a_model_that_cannot_be_had_ends_the_worker_with_the_reason(tmp_path: Path) -> None:
     given = environment(tmp_path, sha256="0" * 64)
     with (

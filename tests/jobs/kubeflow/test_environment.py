@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import JAX_JOBS, PADDLE_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
 from windlass.jobs.kubeflow.job import HeldRendezvous, KubeflowJob, read_job
 from windlass.jobs.kubeflow.kinds import KINDS

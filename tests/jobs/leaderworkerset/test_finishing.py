@@ -7,17 +7,20 @@ import re
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.jobs.leaderworkerset.finishing import finish, hold_back, is_held_back, unsupported
 from windlass.jobs.leaderworkerset.pods import decorate
 
 Json = dict[str, Any]
-LABELS = {fields.NAME: "llm", fields.REVISION: "r1"}
-WORKER = {**LABELS, fields.GROUP_INDEX: "1", fields.GROUP_KEY: "k"}
+LABELS = {leaderworkerset.NAME: "llm", leaderworkerset.REVISION: "r1"}
+WORKER = {**LABELS, leaderworkerset.GROUP_INDEX: "1", leaderworkerset.GROUP_KEY: "k"}
 
 
 def template(labels: Json, *, tpus: bool = False, **annotations: str) -> Json:
-    notes = {fields.SIZE: "4", **{f"{fields.PREFIX}{key}": text for key, text in annotations.items()}}
+    notes = {
+        leaderworkerset.SIZE: "4",
+        **{f"{leaderworkerset.PREFIX}{key}": text for key, text in annotations.items()},
+    }
     limits = {"google.com/tpu": "4"} if tpus else {}
     main = {"name": "c", "image": "i", "resources": {"limits": limits}, "env": [{"name": "A", "value": "b"}]}
     spec = {"containers": [main], "initContainers": [{"name": "n", "image": "i"}]}
@@ -49,8 +52,8 @@ def variables(pod: Json) -> list[Json]:
 
 def test_finished_pods_equal_those_that_admission_changes() -> None:
     cases = [
-        ("llm-1", template({**LABELS, fields.WORKER_INDEX: "0"})),
-        ("llm-1", template({**LABELS, fields.WORKER_INDEX: "0"}, tpus=True)),
+        ("llm-1", template({**LABELS, leaderworkerset.WORKER_INDEX: "0"})),
+        ("llm-1", template({**LABELS, leaderworkerset.WORKER_INDEX: "0"}, tpus=True)),
         ("llm-1-2", template(WORKER, **{"leader-name": "llm-1"})),
         ("llm-1-3", template(WORKER, tpus=True, **{"leader-name": "llm-1"})),
         ("llm-1-3", template(WORKER, **{"leader-name": "llm-1", "subgroup-size": "2"})),
@@ -79,5 +82,5 @@ def test_other_gates_stay_and_what_needs_a_webhook_is_told() -> None:
     hold_back(body, "windlass")
     assert finish(pod_of(body, "llm-1-1"))["spec"] == {"schedulingGates": [{"name": "own"}]}
     assert unsupported({}, {}) == []
-    network = {"networkConfig": {"subdomainPolicy": fields.UNIQUE_PER_REPLICA}}
-    assert len(unsupported({fields.SUBGROUP_EXCLUSIVE_TOPOLOGY: "rack"}, network)) == 2
+    network = {"networkConfig": {"subdomainPolicy": leaderworkerset.UNIQUE_PER_REPLICA}}
+    assert len(unsupported({leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY: "rack"}, network)) == 2

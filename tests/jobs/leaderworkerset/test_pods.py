@@ -6,20 +6,23 @@ from typing import Any
 
 import pytest
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.jobs.leaderworkerset.pods import decorate, sub_group_index
 
 Json = dict[str, Any]
 
 
 def pod(name: str, size: int = 4, *, leader: bool = False, tpus: bool = False, **annotations: str) -> Json:
-    labels = {fields.NAME: "llm", fields.REVISION: "abc"}
-    found = {fields.SIZE: str(size), **{fields.PREFIX + key: text for key, text in annotations.items()}}
+    labels = {leaderworkerset.NAME: "llm", leaderworkerset.REVISION: "abc"}
+    found = {
+        leaderworkerset.SIZE: str(size),
+        **{leaderworkerset.PREFIX + key: text for key, text in annotations.items()},
+    }
     if leader:
-        labels[fields.WORKER_INDEX] = "0"
+        labels[leaderworkerset.WORKER_INDEX] = "0"
     else:
-        labels[fields.GROUP_INDEX] = "1"
-        found[fields.LEADER_NAME] = "llm-1"
+        labels[leaderworkerset.GROUP_INDEX] = "1"
+        found[leaderworkerset.LEADER_NAME] = "llm-1"
     container: Json = {"name": "c", "env": [{"name": "A", "value": "$(LWS_WORKER_INDEX)"}]}
     if tpus:
         container["resources"] = {"limits": {"google.com/tpu": "4"}}
@@ -38,17 +41,17 @@ def test_leaders_and_workers_know_their_place() -> None:
         decorate(one)
         assert env(one)["LWS_LEADER_ADDRESS"] == "llm-1.llm.ns"
         assert env(one)["LWS_GROUP_SIZE"] == "4"
-        assert one["metadata"]["labels"][fields.GROUP_INDEX] == "1"
+        assert one["metadata"]["labels"][leaderworkerset.GROUP_INDEX] == "1"
         assert one["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "llm-1-abc"
     assert (env(leader)["LWS_WORKER_INDEX"], env(worker)["LWS_WORKER_INDEX"]) == ("0", "3")
-    assert len({one["metadata"]["labels"][fields.GROUP_KEY] for one in (leader, worker)}) == 1
+    assert len({one["metadata"]["labels"][leaderworkerset.GROUP_KEY] for one in (leader, worker)}) == 1
     assert next(iter(worker["spec"]["containers"][0]["env"]))["name"] == "LWS_LEADER_ADDRESS"
 
 
 def test_other_pods_stay_as_they_are_and_pods_without_index_are_refused() -> None:
-    plain = {"metadata": {"name": "x", "labels": {fields.NAME: "llm"}}, "spec": {"containers": []}}
+    plain = {"metadata": {"name": "x", "labels": {leaderworkerset.NAME: "llm"}}, "spec": {"containers": []}}
     decorate(plain)
-    assert plain["metadata"] == {"name": "x", "labels": {fields.NAME: "llm"}}
+    assert plain["metadata"] == {"name": "x", "labels": {leaderworkerset.NAME: "llm"}}
     with pytest.raises(ValueError, match="no index"):
         decorate(pod("llm-x", leader=True))
 
@@ -70,8 +73,8 @@ def test_sub_groups_are_equal_and_an_extra_leader_is_in_the_first() -> None:
     leader, worker = pod("llm-1", 5, leader=True, **excluded), pod("llm-1-3", 5, **excluded)
     for one in (leader, worker):
         decorate(one)
-    assert fields.SUBGROUP_INDEX not in leader["metadata"]["labels"]
-    assert worker["metadata"]["labels"][fields.SUBGROUP_INDEX] == "1"
+    assert leaderworkerset.SUBGROUP_INDEX not in leader["metadata"]["labels"]
+    assert worker["metadata"]["labels"][leaderworkerset.SUBGROUP_INDEX] == "1"
 
 
 def test_tpu_workers_have_the_names_of_all_members() -> None:

@@ -52,3 +52,19 @@ def test_label_of_the_cooldown_takes_precedence() -> None:
     key = "volcano.sh/cooldown-time"
     body = pod("a", labels={key: "1m"}, annotations={key: "1h"})
     assert engine_task._read(views.decode_pod(views.encode(body))) == ((key, "1m"),)
+
+
+def test_earliest_start_and_end_of_its_reservation_are_times() -> None:
+    def read(**notes: str) -> tuple[float | None, float | None]:
+        body = group("g", 1)
+        body["metadata"]["annotations"] = {f"windlass.dev/{name}": text for name, text in notes.items()}
+        found = podgroups.group_of(
+            views.decode_pod_group(views.encode(body)), podgroups.Classes().urgency("", None)
+        )
+        return found.earliest_start, found.reserve_until
+
+    assert read() == (None, None)
+    assert read(**{"earliest-start": "1970-01-01T00:01:40Z"}) == (100.0, None)
+    times = {"earliest-start": "1970-01-01T00:01:40Z", "reserve-until": "1970-01-01T00:02:00Z"}
+    assert read(**times) == (100.0, 120.0)
+    assert read(**{"earliest-start": "soon"}) == (None, None)

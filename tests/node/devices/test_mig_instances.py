@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_nvml import A100_40, Script, binding, card
@@ -186,7 +187,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(STEPS)
 def test_whatever_happens_the_card_holds_what_living_pods_hold(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any, Any]]

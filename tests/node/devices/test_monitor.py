@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_nvml import H100_80, Script, binding, card
 
+from windlass.api import annotations
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import FakeClock
 from windlass.node.device_reporter import parse_clear_request
@@ -81,6 +83,11 @@ class Scene:
     @property
     def conditions(self) -> dict[str, tuple[str, str]]:
         return {c["type"]: (c["status"], c["reason"]) for c in self.told[-1].conditions}
+
+    @property
+    def utilization(self) -> dict[str, Any]:
+        text = self.told[-1].annotations[annotations.DEVICE_UTILIZATION]
+        return json.loads(text) if text else {}
 
 
 @pytest.fixture
@@ -373,3 +380,28 @@ class TestMps:
         assert scene.card(0).mps
         assert "enforced by MPS" in scene.told[-1].annotations["windlass.dev/devices-note"]
         assert scene.told[-1].labels["nvidia.com/mps.capable"] == "true"
+
+
+async def test_utilisation_of_the_gpus_of_each_pod_is_published(scene: Scene) -> None:
+    scene.script.change(0, utilization=80)
+    await scene.watch.check()
+    assert scene.utilization == {}  # no pod has a GPU: nothing, not zero
+    held = [DeviceHold(str(index)) for index in (0, 1)]
+    scene.device_manager.allocations.allocate("u1", "ns/u1", held)
+    scene.pods["u1"] = {"metadata": {"name": "u1", "annotations": {}}}
+    scene.script.change(1, utilization=40)
+    await scene.watch.check()
+    first = scene.utilization
+    assert first["pods"] == {"ns/u1": 60}
+    scene.clock.jump(15)
+    scene.script.change(1, utilization=44)
+    await scene.watch.check()
+    assert scene.utilization == first  # a small change does not write the node
+    scene.script.change(1, utilization=60)
+    await scene.watch.check()
+    assert scene.utilization["pods"] == {"ns/u1": 70}
+    assert scene.utilization["at"] > first["at"]
+    second = scene.utilization
+    scene.clock.jump(60)
+    await scene.watch.check()
+    assert scene.utilization["at"] > second["at"]  # a value that holds is told again before it is too old

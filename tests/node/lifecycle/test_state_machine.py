@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -555,7 +556,7 @@ class Chance:
             self.exit(min(self.live), 143, 4.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_no_life_starts_an_attempt_twice_or_ends_before_its_processes(data: st.DataObject) -> None:
     """A random world, and then a deletion."""

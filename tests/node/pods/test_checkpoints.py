@@ -104,6 +104,22 @@ async def test_reports_tell_the_signal_and_what_landed_after_it(tmp_path: Path) 
     ]
 
 
+async def test_checkpoint_of_a_hook_is_not_missed_when_sigterm_comes_late() -> None:
+    clock, client = FakeClock(), Patches()
+    declared = pod(**{names.CHECKPOINT_HOOK: "save"})
+    watch = CheckpointWatch(
+        lambda: declared, client, clock, lambda: {}, lambda work: asyncio.ensure_future(work)
+    )  # type: ignore[arg-type]
+    watch.started()
+    await clock.advance(5)
+    saved = clock.now()
+    watch.hook_passed(2.0)
+    await clock.advance(3)
+    watch.signalled()
+    await watch.finish()
+    assert client.reports[-1] == {"signalled": saved, "saved": saved, "seconds": 2.0, "watched": True}
+
+
 async def test_pods_that_declare_nothing_are_not_written(tmp_path: Path) -> None:
     client = Patches()
     watch = CheckpointWatch(pod, client, FakeClock(), lambda: {}, lambda work: asyncio.ensure_future(work))  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ from windlass.node.devices.mps import Daemon
 from windlass.node.limits import Enforcement
 from windlass.node.options import ImageEntry
 from windlass.node.pods.environment import ContainerConfigError, PodFacts
+from windlass.node.pods.files.volumes import PodVolume
 from windlass.node.pods.launch_spec import PodSetting, launch_spec_of
-from windlass.node.pods.volumes import PodVolume
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Capabilities
 
 ALL = Capabilities(False, ("mnt", "net", "uts", "ipc"), True)

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from windlass.node.lifecycle.events import Exit
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.runner import AttemptSpec, ProcessRunner
 
 
 def spec(folder: Path, *argv: str) -> AttemptSpec:
-    (folder / "root").mkdir(parents=True)
+    folder.mkdir()
     record = {
         "attempt": 0,
         "argv": list(argv),
@@ -86,7 +87,7 @@ async def test_forked_shim_behaves_like_a_started_one(opened: ForkServer, tmp_pa
     assert isinstance(await handle.started(), float)
     assert (await handle.ended()).code == 3
     assert claim["pid"] not in syscalls.children(os.getpid())  # it was forked, not started from here
-    assert (folder / "shim.err").read_text() == ""
+    assert not (folder / "shim.err").exists()
     assert int((folder / "0.log").read_text().split()[-1]) < 20  # nothing of the server's own stays open
     until(lambda: not is_zombie(claim["pid"]))
     assert syscalls.children(fork_server_of(tmp_path)) == []
@@ -114,13 +115,22 @@ async def test_without_fork_server_interpreters_are_started(
     assert len([one for one in caplog.records if "fork server" in one.message]) == 1
 
 
+async def test_error_of_a_forked_shim_is_in_its_file(opened: ForkServer, tmp_path: Path) -> None:
+    broken = spec(tmp_path / "a", "true")
+    handle = await ProcessRunner(opened).start(AttemptSpec(broken.directory, {"no": "attempt"}))
+    failure = await handle.started()
+    assert isinstance(failure, Exit)
+    assert "KeyError: 'attempt'" in failure.message
+    assert "Traceback" in (tmp_path / "a" / "shim.err").read_text()
+
+
 async def test_a_fork_that_fails_is_told_as_such(tmp_path: Path) -> None:
     """As where a limit of processes is reached: an interpreter of its own would fail as well."""
     alone, other = ForkServer(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     alone._connection = other[0]
 
     def answer() -> None:
-        _, descriptors, _, _ = socket.recv_fds(other[1], 65_536, 2)
+        _, descriptors, _, _ = socket.recv_fds(other[1], 65_536, 1)
         for descriptor in descriptors:
             os.close(descriptor)
         other[1].send(str(-errno.EAGAIN).encode())

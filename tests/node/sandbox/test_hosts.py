@@ -12,6 +12,7 @@ from windlass.node.sandbox.hosts import (
     NamedService,
     hostname_of,
     name_switch,
+    reads_hosts_first,
     substitute,
 )
 
@@ -134,6 +135,25 @@ async def test_names_of_ended_pods_resolve_for_a_minute() -> None:
     assert "j-w-0.j" in names.directory.table("ns")
 
 
+async def test_names_of_many_short_pods_are_kept_for_the_last_of_them() -> None:
+    clock = FakeClock()
+    names = PodNames(clock)
+    names.set_pod(PODS[0].uid, PODS[0])  # with a subdomain
+    names.retire(PODS[0].uid)
+    for number in range(200):
+        uid = f"u{number}"
+        names.set_pod(uid, NamedPod(uid, "ns", f"p{number}", f"p{number}", "", f"10.0.1.{number}", {}))
+        names.retire(uid)
+    await names.settled()
+    found = names.directory.table("ns")
+    assert "j-m-0.j" in found
+    assert [f"p{number}" in found for number in (135, 136, 199)] == [False, True, True]
+    clock.jump(61)
+    names.expire()
+    await names.settled()
+    assert names.directory.table("ns") == {}
+
+
 async def test_a_pod_made_anew_takes_its_name_over_at_once() -> None:
     names = PodNames(FakeClock())
     names.set_pod(PODS[0].uid, PODS[0])
@@ -178,3 +198,15 @@ def test_services_without_a_selector_resolve_to_what_is_written() -> None:
     assert found["out"] == ["203.0.113.5"]
     assert found["api"] == ["10.96.0.7"]
     assert names_of(directory.hosts(PODS[0], machine="127.0.0.1 localhost"))["api"] == ["127.50.0.7"]
+
+
+def test_a_machine_that_reads_its_hosts_file_first_needs_no_other_switch() -> None:
+    for own in (
+        "",
+        "hosts: dns files\n",
+        "hosts: files mdns4_minimal [NOTFOUND=return] dns\n",
+        "#hosts: files dns\n",
+    ):
+        assert not reads_hosts_first(own)
+        assert reads_hosts_first(name_switch(own))
+    assert reads_hosts_first("passwd: files\nhosts:          files dns\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from node_agent_server import NODE, NodeBox, pod, serving
+from realkube import free_ports
 
 from windlass.api import annotations
 from windlass.api.resources import EVENTS, PODS, SERVICES
@@ -261,7 +262,14 @@ async def test_nothing_is_left_of_the_network_at_the_end(tmp_path: Path) -> None
 async def test_without_namespaces_names_and_paths_are_replaced_and_it_is_said(tmp_path: Path) -> None:
     options = AgentOptions(node_name=NODE, gpus="none", isolation="none")
     async with serving(tmp_path, options) as box:
-        serve = SERVE.replace("'0.0.0.0', 8000", "socket.gethostbyname('m-0.m'), 28461")
+        port = free_ports(1)[0]
+        # Not an HTTPServer: before it listens it asks the name server for the name of its address.
+        serve = (
+            "import http.server, socket, socketserver\n"
+            f"address = socket.gethostbyname('m-0.m'), {port}\n"
+            "server = socketserver.ThreadingTCPServer(address, http.server.SimpleHTTPRequestHandler)\n"
+            "server.serve_forever()\n"
+        )
         await box.create(pod("m-0", PYTHON, "-c", serve, subdomain="m"))
         master = await box.phase("m-0", "Running")
         assert master["status"]["podIP"].startswith("127.")
@@ -269,11 +277,12 @@ async def test_without_namespaces_names_and_paths_are_replaced_and_it_is_said(tm
             "env": [{"name": "MASTER_ADDR", "value": "m-0.m"}],
             "volumeMounts": [{"name": "v", "mountPath": "/data/x"}],
         }
-        script = f'echo $MASTER_ADDR; echo hi > /data/x/f && cat /data/x/f; {PYTHON} -c "{get("http://m-0:28461/")}"'
+        script = f'echo $MASTER_ADDR; echo hi > /data/x/f && cat /data/x/f; {PYTHON} -c "{get(f"http://m-0:{port}/")}"'
         volumes = [{"name": "v", "emptyDir": {}}]
         await box.create(pod("w-0", "sh", "-c", script, container=container, volumes=volumes, subdomain="m"))
         await box.phase("w-0", "Succeeded", "Failed")
-        assert await box.log("w-0") == f"{master['status']['podIP']}\nhi\n200\n"
+        said = await box.log("w-0")
+        assert said == f"{master['status']['podIP']}\nhi\n200\n", await box.log("m-0")
         assert box.agent is not None
         await box.agent.recorder.drain()
         reasons = {e["reason"] for e in (await box.client.list(EVENTS, "default")).items}

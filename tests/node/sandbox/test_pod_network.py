@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from node_agent_server import NODE, pod, serving
 
 from windlass.api import annotations
 from windlass.node.options import AgentOptions
-from windlass.node.sandbox import pod_network
+from windlass.node.runtime import attempt_files
+from windlass.node.runtime.helpers import read_to_end, start_helper, wait_exit
+from windlass.node.sandbox import pod_network, sandbox
 from windlass.node.sandbox.egress import nat_commands
 from windlass.node.sandbox.pod_network import (
     NO_ISOLATION,
@@ -73,6 +77,38 @@ async def test_addresses_are_given_once_and_come_round_last(tmp_path: Path) -> N
     assert network.address("old") == "127.9.9.9"
 
 
+async def test_agents_that_share_a_loopback_range_begin_at_different_addresses(tmp_path: Path) -> None:
+    given = set()
+    for number in range(300):  # more than there are ranges
+        network = Network(tmp_path / str(number), NO_ISOLATION)
+        await network.prepare()
+        given |= {network.address(uid) for uid in ("a", "b")}
+    assert len(given) == 600
+
+
+async def test_a_second_process_for_a_sandbox_leaves_the_first_one_alone(tmp_path: Path) -> None:
+    """An agent that has given up its fork server starts the process again, which the server may have done."""
+    spec = {
+        "directory": str(tmp_path),
+        "box": None,
+        "namespaces": [],
+        "hostname": "p",
+        "veth": None,
+        "tmpfs": [],
+    }
+    records, started = [], []
+    for _ in range(2):
+        pid, reader = start_helper("windlass.node.sandbox.sandbox", json.dumps(spec))
+        started.append(attempt_files.identity(pid))
+        assert await read_to_end(reader) == b"s"
+        records.append(attempt_files.read(str(tmp_path), sandbox.RECORD))
+    first, second = started
+    await wait_exit(second["pid"], second["start_time"])
+    assert records[0] == records[1]
+    assert attempt_files.signal(records[0], signal.SIGKILL)
+    await wait_exit(first["pid"], first["start_time"])
+
+
 async def test_all_addresses_in_use_is_told(tmp_path: Path) -> None:
     network = Network(tmp_path, Capabilities(False, (), False), wanted_range="")
     network._range = ipaddress.IPv4Network("10.0.0.0/27")
@@ -87,8 +123,8 @@ def test_nat_rules_name_the_range_and_spare_the_box() -> None:
     nft = nat_commands("/usr/sbin/nft", pods, "wl1")
     assert nft[-1][1] == 'add rule ip windlass_wl1 out ip saddr 10.200.0.0/16 oifname != "wl1" masquerade'
     check, add, *forward = nat_commands("/usr/sbin/iptables", pods, "wl1")
-    assert check[3] == "-C"
-    assert add[1:] == ["-t", "nat", "-A", *check[4:]]
+    assert check[1:6] == ["-w", "5", "-t", "nat", "-C"]
+    assert add[1:] == ["-w", "5", "-t", "nat", "-A", *check[6:]]
     assert [argv[argv.index("FORWARD") + 1] for argv in forward] == ["-i", "-o"]
 
 

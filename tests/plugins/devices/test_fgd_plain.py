@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from device_views import GPU, Box, Cards, part, plain, whole
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +123,7 @@ def is_the_same(found: Cards, plugin: Fgd, scarcity: Scarcity) -> None:
     st.lists(amounts, max_size=4),
     st.integers(0, len(KINDS)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken, moved, number) -> None:
     found = cluster(nodes)
     table = found.engine.state.table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from topology_manager_reference import AdmissionError, Kubelet, Machine
@@ -106,7 +107,7 @@ def need_of(pod: dict[str, Any]) -> NumaNeed:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_row_of_pods_is_served_as_the_kubelet_would_serve_them(data: st.DataObject) -> None:
     machine = data.draw(machines())
     kubelet, book = Kubelet(machine), RowZones(zones_of(machine))

@@ -278,7 +278,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(300):
+        for _ in range(1200):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
@@ -286,7 +286,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(90)
 
 
 def history(path: Path, now: float) -> None:
@@ -312,7 +312,7 @@ async def test_a_real_prometheus_answers(prometheus: str) -> None:
     source = source_of({"type": "prometheus", "address": prometheus})
     assert source is not None
     now = time.time()
-    for _ in range(100):
+    for _ in range(300):
         try:
             found = await source.measure(["n1", "n2", "n3"], now)
         except (NoLoads, WindlassError):

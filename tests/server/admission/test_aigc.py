@@ -58,6 +58,18 @@ DOUBLE = {**INPUT, "inline": '{"id": "a"}\n{"id": "a"}\n'}
 WRONG: list[tuple[Obj, str, str]] = [
     ({"priorityClass": "high", "priorityClassName": "low"}, "spec.priorityClassName", "keep one"),
     ({"model": {"name": "m"}}, "spec.runtimeRef.name", "a model needs a runtime"),
+    ({"model": {"name": "m", "source": "s3://b/m"}}, "spec.model.source", "begin with one of"),
+    ({"model": {"name": "m", "source": "pvc://"}}, "spec.model.source", "must name a claim"),
+    (
+        {"model": {"name": "m", "source": "hf", "preload": {"strategy": "PVC"}}},
+        "spec.model.preload.claimName",
+        "set model.source to pvc://CLAIM/PATH",
+    ),
+    (
+        {"model": {"name": "m", "source": "hf", "preload": {"strategy": "Image"}}},
+        "spec.model.source",
+        "oci://IMAGE",
+    ),
     ({"runtimeRef": {"name": "magic"}}, "spec.runtimeRef.name", "builtin-generate"),
     ({"runtimeRef": {"name": "process"}}, "spec.template.spec.containers[0].command", "reads rows"),
     ({"parallelism": {"min": 3, "max": 2}}, "spec.parallelism.min", "must not be above max (2)"),
@@ -67,11 +79,20 @@ WRONG: list[tuple[Obj, str, str]] = [
         "spec.resources.limits.nvidia.com/gpu",
         "gpu-memory",
     ),
-    ({"shards": 2}, "spec.shards", "not supported"),
+    ({"shards": 2, "stages": [{"name": "a"}]}, "spec.shards", "run the stage as a job of its own"),
+    (
+        {"shards": 2, "model": {"name": "m", "sharing": {"mode": "Server"}}},
+        "sharing.mode",
+        "second container",
+    ),
+    ({"shards": 2, "placement": {"topology": "rack"}}, "spec.placement.topology", "use one of sameNode"),
+    ({"shards": 0}, "spec.shards", "greater than or equal to 1"),
     ({"input": DOUBLE}, "spec.input.inline", "duplicate id"),
     ({"input": {**INPUT, "prompt": "Describe {title}"}}, "spec.input.prompt", "title"),
     ({"outputs": {"path": "out.jsonl"}}, "spec.outputs.path", "absolute path"),
     ({"queue": "nowhere"}, "spec.queue", "does not exist"),
+    ({"priorityClass": "hihg"}, "spec.priorityClass", "use one of: urgent, high, medium, low"),
+    ({"priorityClassName": "hihg"}, "spec.priorityClass", "PriorityClass hihg does not exist"),
     ({"input": {**INPUT, "inline": "x" * 900_001}}, "spec.input.inline", "use source: file"),
     (
         {"resources": {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}},
@@ -89,6 +110,55 @@ def test_what_cannot_run_is_rejected_before_a_gpu_is_bound(world: World) -> None
         text = str(refused(world.create, job(**given)))
         assert path in text, (spec, text)
         assert words in text, (spec, text)
+
+
+WRONG_STAGES: list[tuple[Any, Obj, str, str]] = [
+    ([{"name": "a"}, {"name": "a"}], {}, "spec.stages[1].name", "Duplicate"),
+    ([{"name": "Big_Name"}], {}, "spec.stages[0].name", "lower case"),
+    ([{"name": "driver"}], {}, "spec.stages[0].name", "choose another"),
+    ([{"name": "a" * 21}], {}, "spec.stages[0].name", "20 characters"),
+    ([{"name": "a", "kind": "tpu"}], {}, "spec.stages[0].kind", "cpu"),
+    (
+        [{"name": "a", "kind": "cpu", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+        {},
+        "limits",
+        "kind: gpu",
+    ),
+    ([{"name": "a", "parallelism": {"min": 3, "max": 2}}], {}, "parallelism.min", "above max (2)"),
+    ([{"name": "a", "parallelism": 0}], {}, "spec.stages[0].parallelism", "at least 1|or equal to 1"),
+    ([{"name": "a", "parallelism": {"max": 10_001}}], {}, "parallelism.max", "at most 10000"),
+    ([{"name": "a", "runtime": "magic"}], {}, "spec.stages[0].runtimeRef.name", "builtin-generate"),
+    ([{"name": "a", "output": {"maxItems": 0}}], {}, "spec.stages[0].output.maxItems", "1"),
+    ([{"name": "a"}], {"contextCache": {"enabled": True}}, "spec.contextCache", "get no context"),
+    ([{"name": "a"}], {"progressive": {"gpuBind": "Soon"}}, "spec.progressive.gpuBind", "Late"),
+    (
+        [{"name": "a"}],
+        {"progressive": {"startWhen": {"readyFraction": 2}}},
+        "spec.progressive.startWhen.readyFraction",
+        "at most 1",
+    ),
+]
+
+
+def test_wrong_stages_are_rejected_with_their_path(world: World) -> None:
+    for stages, more, path, words in WRONG_STAGES:
+        text = str(refused(world.create, job(input=INPUT, stages=stages, **more)))
+        assert path in text, (stages, text)
+        assert any(word in text for word in words.split("|")), (stages, text)
+
+
+def test_stages_are_accepted_and_what_has_no_effect_is_told(world: World) -> None:
+    stages = [{"name": "a", "kind": "cpu", "command": ["cat"]}, {"name": "b", "kind": "gpu", "colour": 1}]
+    later = {"prompt": "Say {words}"}  # a column that the first stage makes
+    reviewed = world.create(
+        job(input={**INPUT, **later}, stages=stages, progressive={"gpuBind": "Reserve"}, autoscale={"max": 3})
+    )
+    assert [text.split(":")[1].strip() for text in reviewed.warnings] == [
+        "spec.stages[1].colour is not a field of AIGCJob",
+    ]
+    assert world.create(
+        job("k", input=INPUT, runtimeRef={"name": "noop"}, progressive={"onNoGPU": "Wait"})
+    ).warnings
 
 
 def test_rows_of_a_running_job_cannot_be_exchanged(world: World) -> None:

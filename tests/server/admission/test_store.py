@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -68,15 +69,14 @@ async def test_services_at_once_get_different_addresses(api: ApiServer) -> None:
 
 
 async def test_counting_does_not_slow_down_with_the_number_of_pods(api: ApiServer) -> None:
-    """The account looks at what changed. Compared with itself, so that a busy machine does not matter."""
+    """The account looks at what changed. CPU time is compared with itself: a busy machine does not matter."""
     await make_quota(api, {"pods": "100000"})
-    loop = asyncio.get_running_loop()
 
     async def batch(first: int, count: int) -> float:
-        begin = loop.time()
+        begin = time.thread_time()
         for index in range(first, first + count):
             assert await send(api, "POST", PODS, pod(f"p{index}")) == 201
-        return (loop.time() - begin) / count
+        return (time.thread_time() - begin) / count
 
     early = min([await batch(0, 100), await batch(100, 100)])
     await batch(200, 2000)

@@ -149,6 +149,18 @@ class TestKubeconfig:
         config = yaml.safe_load(state.kubeconfig.read_text())
         assert config["clusters"][0]["cluster"]["server"].endswith(":7443")
 
+    def test_the_namespace_that_its_user_chose_is_kept(self, state: StateFolder) -> None:
+        kubeconfig.write(state, "https://127.0.0.1:6443")
+        config = yaml.safe_load(state.kubeconfig.read_text())
+        config["contexts"][0]["context"]["namespace"] = "research"
+        state.kubeconfig.write_text(yaml.safe_dump(config))
+        kubeconfig.write(state, "https://127.0.0.1:7443")
+        connection = load(state.kubeconfig)
+        assert (connection.namespace, connection.server) == ("research", "https://127.0.0.1:7443")
+        state.kubeconfig.write_text("namespace: research: [")
+        kubeconfig.write(state, "https://127.0.0.1:7443")
+        assert load(state.kubeconfig).namespace == "default"
+
 
 class TestWho:
     def test_tokens(self) -> None:

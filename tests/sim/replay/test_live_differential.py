@@ -401,10 +401,10 @@ RECLAIM_AND_RESERVE = (1, 8, 15)
         (urgent, SchedulerConfig(), None, seeds(range(14, 21), 2)),
         (of_two_queues, UNRESERVED, DUE, seeds(range(1, 8), 2)),
         *[
-            (of_two_queues, SchedulerConfig(), DUE, seeds(range(at, min(at + 7, 21)), 3))
+            (of_two_queues, SchedulerConfig(), DUE, seeds(range(at, min(at + 7, 21)), 2))
             for at in seeds(RECLAIM_AND_RESERVE, 1)
         ],
-        (sharing, UNRESERVED, None, seeds(range(1, 5), 2)),
+        (sharing, UNRESERVED, None, seeds(range(1, 5), 1)),
         (losing, UNRESERVED, None, seeds(range(2, 4), 1)),
         (losing_in_two_queues, UNRESERVED, DUE, seeds(range(2, 4), 1)),
         (sharing, SchedulerConfig(), None, seeds(range(2, 5), 1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -272,7 +273,7 @@ def test_the_books_add_up_where_nodes_fail(found: list[tuple[float, float, int]]
 
 
 @given(found=JOBS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_equal_inputs_give_equal_outcomes(found: list[tuple[float, float, int]]) -> None:
     for policy, options in (("fifo-backfill", PATIENT), ("easy", PATIENT), ("kube", ReplayOptions())):
         first, again = (checked(drawn(found), policy, options) for _ in range(2))

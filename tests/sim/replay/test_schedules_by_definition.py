@@ -6,6 +6,7 @@ Not one start, end or stop may differ: ``schedule_reference`` and ``timeshare_re
 from __future__ import annotations
 
 import pytest
+from example_counts import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from schedule_reference import Nodes, OneByOne, Queue
@@ -117,7 +118,7 @@ def test_two_queues_by_attained_service(scene: tuple[list[tuple[float, float]], 
     same("las", jobs, slots, gpus, Rules(LAS_BOUND / gpus, QUANTUM))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sharing(), st.sampled_from((0.0, None, 50.0, 700.0)), st.sampled_from((0.0, 30.0)))
 def test_the_shortest_remaining_time(
     scene: tuple[list[tuple[float, float]], int, int], every: float | None, restart: float

@@ -17,7 +17,7 @@ from trainer_cluster import TrainWorld
 from vcjob_cluster import World
 
 from windlass.api import defaults
-from windlass.api.batch_fields import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
+from windlass.api.fields.batch import CONTROLLER_UID, JOB_NAME, OLD_CONTROLLER_UID, OLD_JOB_NAME
 from windlass.api.resources import (
     BATCH_JOBS,
     CLUSTER_TRAINING_RUNTIMES,

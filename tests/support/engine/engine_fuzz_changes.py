@@ -159,6 +159,10 @@ class Rough(Player):
                 {"learned": "of 2 runs", "runs": (seconds, 3 * seconds)} if seconds and op.z % 3 == 0 else {}
             )
             known = {"learned": "", "runs": (), **learned}
+            if op.z % 4 == 1:  # it is needed later, for a while
+                ahead = (None, 3.0, 20.0)[op.x % 3]
+                start = None if ahead is None else self.cluster.now + ahead
+                known |= {"earliest_start": start, "reserve_until": start and start + 4 * (op.y % 9)}
             self.cluster.change_group(name, run_estimate=seconds, stale_grace=(None, 5.0)[op.z % 2], **known)
 
     def _forget(self, op: Op) -> None:

@@ -14,8 +14,8 @@ from random_plans import first_fit
 from tier_configurations import config
 
 from windlass.api.quantities import to_units
+from windlass.api.queues.tree import QueueSpecs, against_children, against_parent
 from windlass.api.reasons import Explanation, Reason
-from windlass.api.validation.scheduling.queue_tree import QueueSpecs, against_children, against_parent
 from windlass.cli.simulate.plan import make_engine
 from windlass.engine.decision import Decision
 from windlass.model.cluster.cluster_model import ClusterModel

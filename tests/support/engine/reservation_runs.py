@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from cluster_dsl import NAMESPACE, Cluster
 
@@ -22,7 +23,8 @@ KINDS = ("flat", "flat", "wide", "wide", "mixed", "near")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``pods``: how many GPUs each has. ``seconds``: as is said. ``runs``: how long it really runs; 0: as was said."""
+    """``pods``: how many GPUs each has. ``seconds``: as is said. ``runs``: how long it really runs; 0: as was said.
+    ``ahead``: seconds from its arrival to its earliest start; 0: none is stated."""
 
     name: str
     arrives: int
@@ -31,6 +33,7 @@ class Job:
     queue: str
     near: bool = False
     runs: int = 0
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -66,10 +69,17 @@ def jobs_of(rng: Random, racks: int, nodes: int, gpus: int, queues: int, most: i
 
 
 def played(
-    rng: Random, backfill: str, queues: int, most: int = 14, late: float = 0.0, *, early: bool = False
+    rng: Random,
+    backfill: str,
+    queues: int,
+    most: int = 14,
+    late: float = 0.0,
+    *,
+    early: bool = False,
+    ahead: bool = False,
 ) -> Told:
     """One drawn cluster until all its jobs have ended, each so much later than was said: then they run for minutes;
-    or some of them ``early``."""
+    or some of them ``early``. ``ahead``: a third of the jobs come first, with an earliest start and priority."""
     racks, nodes, gpus = rng.randint(1, 3), rng.randint(1, 2), rng.choice((2, 4, 8))
     world = Cluster(EngineConfig(backfill=backfill))
     for rack in range(racks):
@@ -80,6 +90,11 @@ def played(
         jobs = [replace(job, arrives=60 * job.arrives, seconds=60 * job.seconds) for job in jobs]
     if early:
         jobs = [replace(job, runs=rng.randint(1, job.seconds)) for job in jobs]
+    if ahead:
+        jobs = [
+            replace(job, ahead=rng.randint(1, 60), arrives=0) if rng.random() < 1 / 3 else job for job in jobs
+        ]
+        jobs.sort(key=lambda job: (job.arrives, job.name))
     return _Life(world, jobs, late).play()
 
 
@@ -111,7 +126,10 @@ class _Life:
         self.world.gang(job.name, 0, queue=job.queue)
         for width in job.pods:
             self.world.add_tasks(job.name, 1, f"gpu={width}")
-        changes = {"topology": NEAR} if job.near else {}
+        changes: dict[str, Any] = {"topology": NEAR} if job.near else {}
+        if job.ahead:
+            start = self.begin + job.arrives + job.ahead
+            changes |= {"earliest_start": start, "reserve_until": 1e9, "priority": 1}
         self.world.change_group(
             job.name, run_estimate=float(job.seconds), min_member=len(job.pods), **changes
         )
@@ -125,6 +143,8 @@ class _Life:
                 self.world.change_task(name, state=TaskState.RUNNING, started=moment)
                 self._started(name.rpartition("-")[0], moment)
             for key, start, _ in self.world.engine.reservations.as_records():
+                self.told.promised.setdefault(key.removeprefix(f"{NAMESPACE}/"), start)
+            for key, _, start, *_ in self.world.engine.reservations.early.as_records():
                 self.told.promised.setdefault(key.removeprefix(f"{NAMESPACE}/"), start)
             if decision.wake_at is None or decision.wake_at > moment:
                 return decision.wake_at

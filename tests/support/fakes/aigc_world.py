@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from fakeapi import FakeApi, Words
 from vcjob_cluster import KEY, World
 
-from windlass.api.resources import AIGC_JOBS
+from windlass.api.annotations import JOB_RECORD
+from windlass.api.resources import (
+    AIGC_JOBS,
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_GROUPS,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
 from windlass.client.batch_driver import DriverUnreachable
 from windlass.controllers.aigc.controller import AigcJobController
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects
 from windlass.jobs.aigc.pods import BatchPlatform
+from windlass.jobs.aigc.storage import OutputsClaim
 from windlass.kits.clock import FakeClock
 
 Json = dict[str, Any]
@@ -31,23 +42,32 @@ class FakeDriver:
     def __init__(self) -> None:
         self.status: Json | None = {"items": {"total": 10, "done": 0}}
         self.asked: list[tuple[str, str, int, str]] = []
+        self.ends: list[str] = []
 
     def __call__(self, namespace: str, pod: str, address: str, port: int, token: str) -> FakeDriver:
         self.asked.append((namespace, pod, port, token))
         return self
 
     def get(self, path: str) -> Json:
-        assert path == "/v1/status"
+        assert path.partition("?")[0] == "/v1/status"
         if self.status is None:
             raise DriverUnreachable("no answer")
         return self.status
+
+    def post(self, path: str, body: Json) -> Json:
+        assert path == "/v1/end"
+        if self.status is None:
+            raise DriverUnreachable("no answer")
+        self.ends.append(body["message"])
+        return {"ended": True}
 
 
 class AigcWorld(World):
     """One AIGCJob, its controller and everything else around it."""
 
-    def __init__(self, manifest: Json) -> None:
+    def __init__(self, manifest: Json, claim: OutputsClaim | None = None) -> None:
         self.api = FakeApi(FakeClock())
+        self.claim = claim
         self.words = Words()
         self.last = Effects()
         self.driver = FakeDriver()
@@ -58,7 +78,7 @@ class AigcWorld(World):
         """The process died; a new one starts from what is stored."""
         self.api.crash_after = None
         api: Any = self.api
-        platform = BatchPlatform(python="/usr/bin/python3", outputs="/srv/outputs")
+        platform = BatchPlatform(python="/usr/bin/python3", outputs="/srv/outputs", claim=self.claim)
         self.controller = AigcJobController(  # type: ignore[assignment]
             api,
             api,
@@ -109,3 +129,18 @@ class AigcWorld(World):
         if workers:
             self.run()
             self.settle()
+
+
+def picture(world: AigcWorld) -> Any:
+    """Return what is stored, without names that depend on how many objects were ever created."""
+
+    def plain(obj: Any) -> Any:
+        kept = copy.deepcopy(obj)
+        for field in ("uid", "resourceVersion", "creationTimestamp"):
+            kept["metadata"].pop(field, None)
+        return kept
+
+    kinds = (PODS, POD_GROUPS, SERVICES, CONFIG_MAPS, SECRETS, PERSISTENT_VOLUME_CLAIMS)
+    found = {kind.plural: sorted(map(plain, world.api.objects(kind)), key=str) for kind in kinds}
+    record = (world.job["metadata"].get("annotations") or {}).get(JOB_RECORD)
+    return world.status, record, found

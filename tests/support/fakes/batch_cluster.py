@@ -8,9 +8,9 @@ from fakeapi import FakeApi, Words
 from vcjob_cluster import KEY, World
 
 from windlass.api import defaults
-from windlass.api.batch_fields import COMPLETION_INDEX
+from windlass.api.fields.batch import COMPLETION_INDEX
 from windlass.api.resources import BATCH_JOBS, PODS
-from windlass.controllers.apply_effects import EffectExecutor, EffectOutcome
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.batch.controller import BatchJobController
 from windlass.controllers.effects import Effects
 from windlass.kits.clock import FakeClock
@@ -47,12 +47,6 @@ class BatchWorld(World):
         self.api.crash_after = None
         self.controller = BatchJobController(self.api, self.api.clock, seeded(len(self.api.log)))  # type: ignore[assignment,arg-type]
         self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
-
-    def reconcile(self) -> EffectOutcome:
-        outcome = super().reconcile()
-        for event in outcome.events:
-            self.words.event(event.about, event.type, event.reason, event.message)
-        return outcome
 
     @property
     def job(self) -> Json:

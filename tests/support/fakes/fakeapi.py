@@ -38,6 +38,8 @@ class FakeApi:
         self.stored: dict[Resource, dict[str, Json]] = {}
         self.log: list[tuple[str, str, str]] = []
         """Every successful write: (verb, plural, key)."""
+        self.reads: list[Resource] = []
+        """Kind of each :meth:`find`."""
         self.reject: Callable[[str, Resource, Json], errors.StatusError | None] = lambda *_: None
         self.crash_after: int | None = None
         """Writes that still succeed before :class:`Crash`."""
@@ -164,6 +166,7 @@ class FakeApi:
         return copy.deepcopy(obj)
 
     async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
+        self.reads.append(resource)
         obj = self.stored.get(resource, {}).get(key_of(namespace or "", name))
         return copy.deepcopy(obj) if obj is not None else None
 

@@ -7,7 +7,7 @@ from typing import Any
 from fakeapi import FakeApi, Words
 from vcjob_cluster import KEY, World
 
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import PYTORCH_JOBS, Resource
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects

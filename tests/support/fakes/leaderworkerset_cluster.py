@@ -8,8 +8,8 @@ from typing import Any
 
 from fakeapi import Crash, FakeApi
 
-from windlass.api import leaderworkerset_fields as fields
 from windlass.api.defaults.leaderworkerset import leader_worker_set
+from windlass.api.fields import leaderworkerset
 from windlass.api.owner_references import owner_reference
 from windlass.api.resources import LEADER_WORKER_SETS, PODS, SERVICES, STATEFUL_SETS
 from windlass.controllers.apply_effects import EffectExecutor
@@ -24,7 +24,7 @@ KEY = "default/llm"
 def group_template(image: str = "v1", **more: Any) -> Json:
     containers = [{"name": "c", "image": image, "resources": {"requests": {"cpu": "1"}}}]
     worker = {"spec": {"containers": containers}}
-    return {"size": 3, "restartPolicy": fields.RECREATE_ON_RESTART, "workerTemplate": worker, **more}
+    return {"size": 3, "restartPolicy": leaderworkerset.RECREATE_ON_RESTART, "workerTemplate": worker, **more}
 
 
 class LeaderWorkerSetWorld:
@@ -99,12 +99,12 @@ class LeaderWorkerSetWorld:
         start = (spec.get("ordinals") or {}).get("start", 0)
         names = [f"{meta['name']}-{index}" for index in range(start, start + spec["replicas"])]
         partition = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("partition", 0)
-        current = spec["template"]["metadata"]["labels"][fields.REVISION]
+        current = spec["template"]["metadata"]["labels"][leaderworkerset.REVISION]
         for pod in self.api.objects(PODS):
             name = pod["metadata"]["name"]
             if pod["metadata"]["ownerReferences"][0]["uid"] != meta["uid"]:
                 continue
-            old = pod["metadata"]["labels"][fields.REVISION] != current
+            old = pod["metadata"]["labels"][leaderworkerset.REVISION] != current
             if name not in names or (old and int(name.rpartition("-")[2]) >= partition):
                 self.api.remove(PODS, f"default/{name}")
                 return True
@@ -131,6 +131,13 @@ class LeaderWorkerSetWorld:
         decorate(pod)
         pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         self.api.put(PODS, pod)
+
+    def replace_unseen(self, name: str) -> None:
+        """A pod is gone and created again before the controller looks."""
+        self.api.remove(PODS, f"default/{name}")
+        for found in self.api.objects(STATEFUL_SETS):
+            self._play_set(found)
+        assert self.api.object(PODS, f"default/{name}") is not None
 
     @property
     def status(self) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fakeapi import Crash, FakeApi, Words
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import (
     BATCH_JOBS,
     POD_GROUPS,
@@ -192,7 +192,7 @@ class RayWorld:
         return sorted(
             pod["metadata"]["name"]
             for pod in self.api.objects(PODS)
-            if not kind or pod["metadata"]["labels"].get(fields.NODE_TYPE) == kind
+            if not kind or pod["metadata"]["labels"].get(ray.NODE_TYPE) == kind
         )
 
     def run(self, *names: str) -> None:

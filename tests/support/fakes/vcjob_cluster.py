@@ -60,7 +60,10 @@ class World:
             self.last = await self.controller.reconcile(KEY)
             for event in self.last.events:
                 self.words.event(event.about, event.type, event.reason, event.message)
-            return await self.executor.perform(self.last)
+            outcome = await self.executor.perform(self.last)
+            for event in outcome.events:
+                self.words.event(event.about, event.type, event.reason, event.message)
+            return outcome
 
         try:
             return asyncio.run(once())
@@ -123,8 +126,8 @@ class World:
                 status={"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
             )
 
-    def end(self, name: str, exit_code: int = 0) -> None:
-        finished = {"exitCode": exit_code, "finishedAt": rfc3339(self.api.clock.now())}
+    def end(self, name: str, exit_code: int = 0, message: str = "") -> None:
+        finished = {"exitCode": exit_code, "finishedAt": rfc3339(self.api.clock.now()), "message": message}
         self.api.change(
             PODS,
             f"default/{name}",

@@ -27,6 +27,8 @@ class Outcome:
     seconds: float = 1.0
     message: str = ""
     host: str = "node-1"
+    daemoned: bool = False
+    """It is ready after ``seconds``, and runs until it is stopped."""
 
 
 Script = Callable[[Start], Outcome]
@@ -106,6 +108,10 @@ class Player:
         raise AssertionError(f"the workflow has not ended after {steps} steps: {self.phases()}")
 
     def _report(self, node_id: str, outcome: Outcome) -> LeafReport:
+        if outcome.daemoned:
+            return LeafReport(
+                node_id, "Running", started=self.now, host=outcome.host, daemoned=True, ip="10.0.0.9"
+            )
         outputs: Json = {"exitCode": str(outcome.code)}
         if outcome.result is not None:
             outputs["result"] = outcome.result

@@ -18,6 +18,7 @@ from windlass.controllers.effects import Effects
 from windlass.controllers.workflow import labels
 from windlass.controllers.workflow.controller import WorkflowController
 from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
 from windlass.workflow.locks import LockTable
 
 Json = dict[str, Any]
@@ -65,11 +66,14 @@ class WorkflowWorld:
         obj = yaml.safe_load(manifest) if isinstance(manifest, str) else manifest
         self.api.put(self.kind, {"metadata": obj.get("metadata") or {"name": "w"}, "spec": obj["spec"]})
 
-    def restart(self) -> None:
-        """The process died; a new one starts from what is stored."""
+    def restart(self, scheduler: str = "") -> None:
+        """The process died; a new one starts from what is stored. ``scheduler``: of pods that name none."""
         self.api.crash_after = None
         self.locks = LockTable()
-        self.controller = WorkflowController(self.kind, self.api, self.api, self.api.clock, self.locks)  # type: ignore[arg-type]
+        client: Any = self.api
+        self.controller = WorkflowController(
+            self.kind, client, client, self.api.clock, self.locks, scheduler=scheduler
+        )
         self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
 
     def settle(self, name: str = "w", limit: int = 30) -> None:
@@ -91,8 +95,8 @@ class WorkflowWorld:
                 raise Crash from group
         raise AssertionError(f"still busy after {limit} reconciliations: {self.last}")
 
-    def end_pods(self) -> int:
-        """Let all pods end as ``play`` says. Return their number."""
+    def end_pods(self, finished: float | None = None) -> int:
+        """Let all pods end as ``play`` says. Return their number. ``finished``: Unix time of the end."""
         ended = 0
         for pod in self.api.objects(PODS):
             if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -100,7 +104,9 @@ class WorkflowWorld:
             code, log = self.play(pod)
             name = pod["metadata"]["name"]
             self.api.texts[name] = log
-            state = {"exitCode": code, "reason": "Error" if code else "Completed"}
+            state: Json = {"exitCode": code, "reason": "Error" if code else "Completed"}
+            if finished is not None:
+                state["finishedAt"] = rfc3339(finished)
             status = {
                 "phase": "Failed" if code else "Succeeded",
                 "containerStatuses": [{"name": "main", "state": {"terminated": state}}],

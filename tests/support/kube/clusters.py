@@ -166,15 +166,16 @@ class Cluster:
 
 
 def eventually(check: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Call until the result is true, and return it; what it raises last is shown."""
+    """Call until the result is true, and return it; what it raises last is shown. A field or an item that is missing
+    counts as not there yet."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             result = check()
             if result:
                 return result
-            problem: AssertionError | None = None
-        except AssertionError as error:
+            problem: Exception | None = None
+        except (AssertionError, LookupError) as error:
             problem = error
         if time.monotonic() > deadline:
             raise problem or AssertionError(f"still {result!r} after {seconds} s")

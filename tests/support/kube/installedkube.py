@@ -44,7 +44,7 @@ class InstalledProcess:
     def __init__(self, kube: RealKube, cluster: Cluster, part: str, number: int = 0) -> None:
         self._stopped = False
         self.log = kube.folder / f"windlass-{part}-{number}.log"
-        (self.port,) = free_ports(1)
+        self.port, self._progress_port = free_ports(2)
         path = f"/apis/apps/v1/namespaces/{SPACE}/deployments/windlass-{part}"
         spec = cluster.get(path).ok()["spec"]["template"]["spec"]
         (container,) = spec["containers"]
@@ -72,8 +72,10 @@ class InstalledProcess:
             return f"--config={file}"
         if word.startswith("--settings="):
             data = cluster.get(f"/api/v1/namespaces/{SPACE}/configmaps/windlass-settings").ok()["data"]
-            file = kube.folder / "settings.yaml"
-            file.write_text(data["settings.yaml"])
+            assert "progressBind: :10443" in data["settings.yaml"]
+            file = self.log.with_suffix(".yaml")  # a machine has several clusters, each with this endpoint
+            own = f"progressBind: 127.0.0.1:{self._progress_port}"
+            file.write_text(data["settings.yaml"].replace("progressBind: :10443", own))
             return f"--settings={file}"
         return word.replace("$(POD_NAMESPACE)", SPACE)
 

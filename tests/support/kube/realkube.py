@@ -46,7 +46,8 @@ rules:
 - {level: Metadata}
 """
 """What the audit log holds: who asked for what."""
-_PORTS = range(20000, 32000)
+_PORTS = range(20000, 30000)
+"""Ports for tests: below node ports and the ports that the kernel chooses."""
 _RESERVED: list[socket.socket] = []
 """Abstract sockets with the names of the ports that this process was given; they go with it."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -125,7 +126,7 @@ def spawn(argv: Sequence[str], log: Path, **extra: object) -> subprocess.Popen[b
         )
 
 
-def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+def end(process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
     """Terminate and reap."""
     if process.poll() is None:
         process.terminate()

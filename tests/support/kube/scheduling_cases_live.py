@@ -46,7 +46,7 @@ from windlass.scheduler.service import SchedulerService
 Json = dict[str, Any]
 Seen = tuple[dict[str, str], list[str]]
 """Where each pod is (``""``: it waits), and the pods that were evicted, sorted."""
-PATIENCE = 60.0
+PATIENCE = 120.0
 QUIET = 0.25
 UNSETTLED = ("I-cr-gen-01",)
 """Left out: two claims on the same room are made in turn, and the second one's victims depend on whether the first

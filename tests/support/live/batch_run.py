@@ -70,8 +70,13 @@ class BatchRun:
         finally:
             self.end()
 
-    def run_with_kills(self, seed: int, kills: int, seconds: float = 240.0) -> int:
-        """Run to the end while random processes are killed and started again."""
+    def run_with_kills(self, seed: int, kills: int, seconds: float = 240.0, every: int = 0) -> int:
+        """Run to the end while random processes are killed and started again.
+
+        ``every``: number of rows that are done between two kills at least, so that the kills of a slow
+        machine do not all hit processes that start.
+        """
+        done = 0
         chance = random.Random(seed)
         self.start_driver()
         deadline = time.monotonic() + seconds
@@ -88,6 +93,12 @@ class BatchRun:
                     worker = self.workers.get(name)
                     if worker is None or worker.poll() not in (None, 0):
                         self.start_worker(name)
+                if kills and every and time.monotonic() >= due:
+                    now_done = self._done()
+                    if now_done < done + every:
+                        due = time.monotonic() + 0.1
+                    else:
+                        done = now_done
                 if kills and time.monotonic() >= due:
                     victims = [self.driver, *self.workers.values()]
                     victim = chance.choice([one for one in victims if one.poll() is None] or [self.driver])
@@ -99,6 +110,13 @@ class BatchRun:
             raise AssertionError(f"the batch did not end within {seconds} s: {self.text()}")
         finally:
             self.end()
+
+    def _done(self) -> int:
+        """Return the number of rows that are done; -1 while the driver does not answer."""
+        try:
+            return int(self.call("/v1/status")["items"]["done"])
+        except (OSError, KeyError, ValueError):
+            return -1
 
     def end(self) -> None:
         """End all processes that are left."""

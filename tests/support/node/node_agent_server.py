@@ -109,8 +109,19 @@ class NodeBox:
                         return answer
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            stories = [w.machine.history() for w in self.agent.workers.values()] if self.agent else []
+            stories = (
+                [await self._story(worker) for worker in self.agent.workers.values()] if self.agent else []
+            )
             raise AssertionError(f"did not come true in {seconds} s; {stories}") from None
+
+    async def _story(self, worker: Any) -> str:
+        """Return the history of a pod and the end of its log."""
+        name = worker.pod["metadata"]["name"]
+        try:
+            log = (await self.log(name))[-500:]
+        except (AssertionError, OSError, StatusError) as error:
+            log = f"no log: {error}"
+        return f"{name}: {worker.machine.history()}; log: {log}"
 
     async def create(self, pod: dict[str, Any]) -> dict[str, Any]:
         return await self.client.create(PODS, pod)
@@ -184,8 +195,13 @@ async def expose(
 async def serving(
     folder: Path, options: AgentOptions | None = None, runner: Runner | None = None, *, agent: bool = True
 ) -> AsyncIterator[NodeBox]:
-    """A server in memory, a state folder below ``folder``, an agent; ends all of it."""
-    clock, rng = SystemClock(), random.Random(3)
+    """A server in memory, a state folder below ``folder``, an agent; ends all of it.
+
+    Its randomness is the system's: the uid of a pod marks its processes, and an agent that ends what a
+    killed supervisor left looks for this mark among all processes of the machine. Equal uids in two test
+    processes would let one end the pods of the other. The same holds for node ports.
+    """
+    clock, rng = SystemClock(), random.SystemRandom()
     state = StateFolder(folder / "state")
     state.prepare(allow_network=True)
     store = Store.open(":memory:", clock=clock)

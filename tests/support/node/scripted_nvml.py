@@ -604,6 +604,13 @@ def _processes(lib: Library, handle: Any, count: Any, room: Any) -> None:
     _put(count, len(found))
 
 
+def _utilization(lib: Library, handle: Any, reference: Any) -> None:
+    with lib.card(handle) as each:
+        if each["migMode"]:
+            raise _Refusal(UNSUPPORTED)
+        reference._obj.gpu, reference._obj.memory = each.get("utilization", 0), 0
+
+
 def _no_processes(lib: Library, handle: Any, count: Any, room: Any) -> None:
     _put(count, 0)
 
@@ -679,6 +686,7 @@ _CALLS: dict[str, Callable[..., None]] = {
     "nvmlDeviceGetTotalEccErrors": _ecc,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
     "nvmlDeviceGetMPSComputeRunningProcesses_v3": _no_processes,
+    "nvmlDeviceGetUtilizationRates": _utilization,
     "nvmlEventSetCreate": _events,
     "nvmlDeviceGetSupportedEventTypes": _event_types,
     "nvmlDeviceRegisterEvents": _register,

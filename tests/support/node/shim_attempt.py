@@ -55,9 +55,10 @@ class Attempt:
 
     def text(self) -> str:
         path = self.folder / "0.log"
-        stored = path.read_text().splitlines() if path.exists() else []
+        stored = path.read_text() if path.exists() else ""
+        lines = stored.rpartition("\n")[0].splitlines()  # the last one may still be written
         return "".join(
-            line.split(" ", 3)[3] + ("\n" if line.split(" ", 3)[2] == "F" else "") for line in stored
+            line.split(" ", 3)[3] + ("\n" if line.split(" ", 3)[2] == "F" else "") for line in lines
         )
 
     @property

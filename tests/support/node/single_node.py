@@ -23,6 +23,8 @@ from windlass.kits.state import StateFolder
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[3]
 WINDLASS = str(Path(sys.executable).parent / "windlass")
+_DYING_SECONDS = 60.0
+"""Seconds that processes may take to vanish after windlass down has ended them."""
 
 
 class Absent(AssertionError):
@@ -69,7 +71,7 @@ class Box:
     def close(self) -> None:
         """End everything, also what a failed test left; raises if a process survives."""
         self.run([WINDLASS, "down"], check=False)
-        left = self.processes()
+        left = self.left()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
@@ -78,7 +80,7 @@ class Box:
         assert not left, f"processes left after windlass down: {left}\n{logs}"
 
     def run(
-        self, command: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 150
+        self, command: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             command,
@@ -132,12 +134,15 @@ class Box:
             raise (Absent if absent else AssertionError)(f"{error}\n{self.logs()}") from error
 
     def wait_for(self, what: str, condition: Callable[[], T], seconds: float = 120) -> T:
-        """Poll until ``condition()`` is truthy. An object that is not there yet is waited for."""
+        """Poll until ``condition()`` is truthy. An object or a field that is not there yet is waited for."""
+        missing = ""
 
         def look() -> T | None:
+            nonlocal missing
             try:
                 return condition()
-            except Absent:
+            except (Absent, LookupError) as error:
+                missing = f" ({error!r:.200})"
                 return None
 
         deadline = time.monotonic() + seconds
@@ -145,7 +150,7 @@ class Box:
         while not result:
             if time.monotonic() > deadline:
                 state = self.windlass("get", "pods", "-A", "-o", "wide", check=False).stdout
-                raise AssertionError(f"{what}: not within {seconds:.0f} s\n{state}{self.logs()}")
+                raise AssertionError(f"{what}: not within {seconds:.0f} s{missing}\n{state}{self.logs()}")
             time.sleep(0.1)
             result = look()
         return result
@@ -166,11 +171,38 @@ class Box:
         """Processes of this machine whose command line or environment names the state folder."""
         return processes_naming(self.state.path)
 
+    def left(self) -> dict[int, str]:
+        """Return :func:`left_of` the state folder: nothing, if all has ended."""
+        return left_of(self.state.path)
+
+
+def left_of(folder: Path) -> dict[int, str]:
+    """Return the processes that still name the folder after a minute, with their command lines.
+
+    The kernel takes killed processes apart in its own time.
+    """
+    deadline = time.monotonic() + _DYING_SECONDS
+    while (
+        left := {pid: command_of(pid) for pid in processes_naming(folder)}
+    ) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
 
 def _kind(word: str) -> Resource:
     found = find(word)
     assert found is not None, f"there is no kind {word}"
     return found
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process, with its state; empty if it has ended meanwhile."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+    return f"{state} {words}"
 
 
 def processes_naming(folder: Path) -> list[int]:

@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.api import resources
 from windlass.api.errors import FieldError
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.validation import cluster, custom_objects, definitions, metadata, simple, structural
 from windlass.api.validation.collector import Collector

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api import resources
 from windlass.api.errors import FieldError
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import Resource
 from windlass.api.structural.names import CLEANUP
 from windlass.api.validation import names

@@ -8,8 +8,8 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.errors import FieldError
+from windlass.api.nodes.simulated import AGENT_SUFFIX
 from windlass.api.quantities import MAX_NODE_AMOUNT
-from windlass.api.simulated_node import AGENT_SUFFIX
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,

@@ -38,15 +38,18 @@ from windlass.api.views.wire import (
 )
 
 DEFAULT_SCHEDULER = "default-scheduler"
+_MESSAGE_CHARACTERS = 300
+"""Maximum number of characters of a termination message that are kept."""
 _VISIBLE_DEVICES = VISIBLE_DEVICES.encode()
 
 
 class ContainerExit(msgspec.Struct, frozen=True, gc=False):
-    """Last termination of a container."""
+    """Last termination of a container. ``message``: last line of its message, if it failed."""
 
     container: str
     exit_code: int
     reason: str = ""
+    message: str = ""
 
 
 class DeviceReport(msgspec.Struct, frozen=True, gc=False):
@@ -128,6 +131,8 @@ class Pod(msgspec.Struct, gc=False):
     """Terminated init containers of a pod that failed."""
     failure_conditions: tuple[tuple[str, str], ...] = ()
     """Type and status of the conditions of a pod that failed."""
+    unprepared: str = ""
+    """Message of the first container that waits, of a pod that has not started."""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -165,6 +170,7 @@ class _TerminatedWire(msgspec.Struct, gc=False, rename="camel"):
 
 class _WaitingWire(msgspec.Struct, gc=False):
     reason: str | None = None
+    message: str | None = None
 
 
 class _StateWire(msgspec.Struct, gc=False):
@@ -290,8 +296,15 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
         generation=meta.generation,
         ready_since=ready_since,
-        **_of_failure(status),
+        **_of_phase(status),
     )
+
+
+def _unprepared(status: _StatusWire) -> str:
+    for one in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        if one.state is not None and one.state.waiting is not None and one.state.waiting.message:
+            return one.state.waiting.message
+    return ""
 
 
 def _claim_names(status: _StatusWire) -> tuple[tuple[str, str], ...]:
@@ -380,8 +393,10 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, floa
     return reason, message, ready_since, ready, disrupted
 
 
-def _of_failure(status: _StatusWire) -> dict[str, Any]:
-    """Return the fields that only a pod that failed has."""
+def _of_phase(status: _StatusWire) -> dict[str, Any]:
+    """Return the fields that only a pod that has not started has, or only one that failed."""
+    if status.phase == "Pending":
+        return {"unprepared": _unprepared(status)}
     if status.phase != "Failed":
         return {}
     return {
@@ -418,10 +433,17 @@ def _exits(statuses: Sequence[_ContainerStatusWire]) -> tuple[ContainerExit, ...
     if not statuses:
         return ()
     return tuple(
-        ContainerExit(intern(s.name), s.state.terminated.exit_code, intern(s.state.terminated.reason or ""))
+        ContainerExit(intern(s.name), ended.exit_code, intern(ended.reason or ""), intern(_last_line(ended)))
         for s in statuses
-        if s.state is not None and s.state.terminated is not None
+        if s.state is not None and (ended := s.state.terminated) is not None
     )
+
+
+def _last_line(ended: _TerminatedWire) -> str:
+    """Return the end of the message of a container that failed. Equal pods share it."""
+    if not ended.exit_code or not ended.message:
+        return ""
+    return (ended.message.strip().splitlines() or [""])[-1][:_MESSAGE_CHARACTERS]
 
 
 def _restarts(

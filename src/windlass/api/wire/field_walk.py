@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from windlass.api.errors import FieldError
@@ -44,12 +44,16 @@ _BODY_WANTED = {
 _RANGES = {32: (-(2**31), 2**31 - 1), 64: (-(2**63), 2**63 - 1)}
 
 
+def _steps(path: Path | None) -> Iterator[int | str]:
+    """Yield the steps of a path, the last one first."""
+    while path is not None:
+        yield path[1]
+        path = path[0]
+
+
 def dotted(path: Path | None) -> str:
     """``spec.containers[0].image``."""
-    parts: list[str] = []
-    while path is not None:
-        path, step = path
-        parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in _steps(path)]
     return "".join(reversed(parts)).removeprefix(".")
 
 
@@ -200,10 +204,7 @@ class GoWalker:
     def go_path(self, path: Path) -> tuple[str, str]:
         """Go's path (no indices, no map keys, names of inlined structs) and the innermost struct's name."""
         steps: list[str | int] = []
-        at: Path | None = path
-        while at is not None:
-            at, step = at
-            steps.append(step)
+        steps.extend(_steps(path))
         owner: Struct = self.root
         shown: list[str] = []
         node: SchemaNode | None = None

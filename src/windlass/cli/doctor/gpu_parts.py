@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from windlass.api import annotations
+from windlass.api import annotations as annotation_names
 from windlass.api.devices import node_annotation
 from windlass.api.devices.models import NVIDIA
 from windlass.api.quantities import is_device
@@ -153,7 +153,7 @@ def _result(finding: PartFinding, nodes: Sequence[str]) -> CheckResult:
 def findings(node: Object, pods: Sequence[Object] | None, drivers: Collection[str] = ()) -> list[PartFinding]:
     """Return the finding of each part on one node."""
     labels = node["metadata"].get("labels") or {}
-    if labels.get(annotations.BOX) == "true" or labels.get(annotations.SIMULATED) == "true":
+    if labels.get(annotation_names.BOX) == "true" or labels.get(annotation_names.SIMULATED) == "true":
         return _of_agent(node)
     devices = _devices(node)
     if not _has_nvidia(labels, devices, drivers):
@@ -211,7 +211,7 @@ def _of_agent(node: Object) -> list[PartFinding]:
     labels = node["metadata"].get("labels") or {}
     devices = _devices(node)
     records = node_annotation.read(node["metadata"].get("annotations") or {}).cards
-    simulated = labels.get(annotations.SIMULATED) == "true" or _version(labels) == SIMULATED_DRIVER
+    simulated = labels.get(annotation_names.SIMULATED) == "true" or _version(labels) == SIMULATED_DRIVER
     built_in = PartState.BUILT_IN
     return [
         _agent_driver(labels, simulated=simulated),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.api.fields.stages import GPU_GATE
 from windlass.api.resources import AIGC_JOBS
-from windlass.cli.text import plural
+from windlass.cli.generation import scaling_rows
+from windlass.cli.generation.letters import state_folder
+from windlass.cli.generation.shards import shard_workers
+from windlass.cli.text import condition, plural
+from windlass.jobs.aigc.volumes import CONDITION as VOLUMES_READY
 from windlass.kits import durations
 
 Object = Mapping[str, Any]
@@ -27,8 +33,11 @@ def line(obj: Object) -> str:
         parts.append(f"{_rate(items['perSecond'])}/s")
     if items.get("etaSeconds") and status.get("phase") not in ENDED:
         parts.append(f"{durations.write(items['etaSeconds'])} left")
-    if items.get("failed"):
-        parts.append(f"{items['failed']} failed")
+    parts += _failures(items)
+    if status.get("lastError") and status.get("phase") not in ENDED:
+        parts.append(_error(status["lastError"]))
+    if status.get("message") and status.get("phase") not in ENDED:
+        parts.append(str(status["message"]))
     left = [group for group in status.get("groups") or () if group.get("remaining")]
     if len(status.get("groups") or ()) > 1 and left:
         named = [f"{group['name']} {group['done']}/{group['total']}" for group in left[:_SHOWN_GROUPS]]
@@ -37,8 +46,39 @@ def line(obj: Object) -> str:
     return "  ".join(parts)
 
 
+def _failures(items: Object) -> list[str]:
+    """Return how many rows have failed for good, and how many are tried again."""
+    dead, failed = int(items.get("deadLetter") or 0), int(items.get("failed") or 0)
+    found = [f"{dead} failed"] if dead else []
+    return [*found, f"{failed - dead} to be tried again"] if failed > dead else found
+
+
+def left_of(status: Object) -> int:
+    """Return the number of rows of an ended job that are neither done nor failed for good."""
+    items = status.get("items") or {}
+    return int(items.get("total") or 0) - int(items.get("done") or 0) - int(items.get("deadLetter") or 0)
+
+
+def _error(record: Object) -> str:
+    return f"{record.get('reason')}: {record.get('message')}"
+
+
 def _rate(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def taken_over(obj: Object) -> list[str]:
+    """Return the lines about rows that an earlier job left; empty if there are none."""
+    record = (obj.get("status") or {}).get("takenOver") or {}
+    if not record.get("rows"):
+        return []
+    path = str(record.get("from"))
+    lines = [f"{plural(record['rows'], 'row')} of an earlier job taken over from {path}"]
+    if record.get("changed"):
+        words = " and ".join(f"another {name}" for name in record["changed"])
+        lines.append(f"warning: rows taken over were made with {words}")
+    paths = shlex.join(["rm", "-rf", path, str(state_folder(path))])
+    return [*lines, f"to make all rows again: give --output another file, or {paths}"]
 
 
 def facts(obj: Object) -> list[tuple[str, str]]:
@@ -52,12 +92,19 @@ def facts(obj: Object) -> list[tuple[str, str]]:
         ("Phase", str(status.get("phase") or "")),
         ("Message", str(status.get("message") or "")),
         ("Items", _items(items)),
+        ("Last error", _error(status["lastError"]) if status.get("lastError") else ""),
+        ("Taken over", "\n".join(taken_over(obj)[:-1])),
         (
             "Quality",
-            f"mean {quality['mean']}, {quality.get('below', 0)} below the minimum" if quality else "",
+            _quality(quality),
         ),
         ("Latency", _latency(status.get("latency") or {})),
-        ("Workers", f"{workers.get('running', 0)} of {workers.get('desired', 0)} run" if workers else ""),
+        ("Context", _context(status.get("contextCache") or {})),
+        ("Workers", _workers(obj, workers)),
+        ("Volumes", _volumes(status)),
+        ("Model", _model(status)),
+        *scaling_rows.facts(status),
+        ("Reserved", reservation(status)),
         ("GPU time", gpu_time(status)),
         (
             "Retries",
@@ -72,11 +119,11 @@ def _items(items: Object) -> str:
     if not items:
         return ""
     text = f"{items.get('done', 0)} of {items.get('total', 0)} done"
-    for name, word in (("failed", "failed"), ("inFlight", "in progress")):
-        if items.get(name):
-            text += f", {items[name]} {word}"
+    text = ", ".join([text, *_failures(items)])
     if items.get("deadLetter"):
         text += f", {plural(items['deadLetter'], 'dead letter')}"
+    if items.get("inFlight"):
+        text += f", {items['inFlight']} in progress"
     if items.get("perSecond"):
         text += f", {_rate(items['perSecond'])}/s"
     if items.get("etaSeconds"):
@@ -84,19 +131,76 @@ def _items(items: Object) -> str:
     return text
 
 
+def _workers(obj: Object, workers: Object) -> str:
+    if not workers:
+        return ""
+    count = shard_workers(obj) or f"{workers.get('running', 0)} of {workers.get('desired', 0)}"
+    text = f"{count} run"
+    peak = int(workers.get("peakNodes") or 0)
+    return f"{text}, on at most {plural(peak, 'node')} at a time" if peak else text
+
+
+def _volumes(status: Object) -> str:
+    """Return which claims and ConfigMaps are missing; empty if none is."""
+    found = condition({"status": status}, VOLUMES_READY) or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""
+
+
+def _model(status: Object) -> str:
+    """Return whether the model is there, and what the workers did for it."""
+    conditions = [one for one in status.get("conditions") or () if one.get("type") == "ModelReady"]
+    parts = [str(one.get("message") or "") for one in conditions]
+    counts = status.get("model") or {}
+    parts += [f"{count} {word}" for word, count in sorted(counts.items())]
+    return ", ".join(parts)
+
+
+def _quality(quality: Object) -> str:
+    if not quality:
+        return ""
+    text = f"mean {quality['mean']}, {quality.get('below', 0)} below the minimum"
+    again = quality.get("again")
+    return f"{text}, {plural(again, 'row')} given to the other model" if again else text
+
+
 def _latency(latency: Object) -> str:
     return ", ".join(f"{name} {latency[name]:.3g} s" for name in ("p50", "p95") if latency.get(name))
 
 
+def _context(cache: Object) -> str:
+    if not cache:
+        return ""
+    text = f"{cache['mode']}, {cache['windowSeconds']:g} s before each segment, {plural(cache['streams'], 'stream')}"
+    if cache.get("waiting"):
+        text += f", {plural(cache['waiting'], 'segment')} wait for results"
+    return f"{text}, {plural(cache['entries'], 'entry', 'entries')} ({plural(cache['bytes'], 'byte')}) in the cache"
+
+
+def reservation(status: Object) -> str:
+    """Return for when GPUs of stages are reserved, or that a reservation expired; empty if neither holds."""
+    found = []
+    for stage in status.get("stages") or ():
+        if stage.get("phase") == "Reserved":
+            gate = f"its workers wait with the gate {GPU_GATE}"
+            found.append(
+                f"GPUs of {stage['name']} from {stage.get('expectedAt')} on, lent until then; {gate}"
+            )
+        elif stage.get("expiredAt") and stage.get("phase") in ("Released", "Waiting"):
+            found.append(f"the reservation of {stage['name']} expired at {stage['expiredAt']}: it binds late")
+    return "\n".join(found)
+
+
 def gpu_time(status: Object) -> str:
     """Return the GPU seconds: allocated, used and idle, and what binding at once would have cost."""
-    allocated = status.get("gpuSeconds")
+    allocated, lent = status.get("gpuSeconds"), status.get("gpuReservedSeconds")
+    reserved = f"{lent:.1f} s reserved, which others could borrow" if lent else ""
     if allocated is None:
-        return ""
+        return reserved
     idle = float(status.get("gpuIdleSeconds") or 0)
     text = f"{allocated:.1f} s allocated, {allocated - idle:.1f} s used, {idle:.1f} s idle"
     eager = status.get("gpuSecondsEager")
-    return f"{text} ({eager:.1f} s if bound at once)" if eager is not None else text
+    text = f"{text} ({eager:.1f} s if bound at once)" if eager is not None else text
+    return f"{text}, {reserved}" if reserved else text
 
 
 def group_rows(obj: Object) -> list[list[str]]:

@@ -106,8 +106,11 @@ def _check_not_deleted(before: Json | None) -> None:
     if before is None or not before["metadata"].get("deletionTimestamp"):
         return
     conditions = (before.get("status") or {}).get("conditions") or ()
+    # A namespace says what remains in it, a CRD why its objects have not gone yet.
     words = [
-        c["message"] for c in conditions if c.get("status") == "True" and c["type"].endswith("Remaining")
+        c["message"]
+        for c in conditions
+        if c["type"] == "Terminating" or (c.get("status") == "True" and c["type"].endswith("Remaining"))
     ]
     name = title(before)
     raise WindlassError(

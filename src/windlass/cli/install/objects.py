@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from windlass.api.aigc_fields import IMAGE_VARIABLE
 from windlass.api.annotations import DEVICE_RESERVATION
 from windlass.api.errors import WindlassError
+from windlass.api.fields.aigc import IMAGE_VARIABLE
 from windlass.api.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from windlass.api import annotations as names
+from windlass.api.resources import AIGC_JOBS
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.text import plural
 from windlass.jobs.attempt_records import read_ledger
@@ -89,6 +90,10 @@ def facts(job: Job, ledger: AttemptLedger, now: float) -> list[tuple[str, str]]:
             for cause, count in sorted(counts.items())
         ]
         found.append(("Restarts", ", ".join(words)))
+    if job.resource is AIGC_JOBS:
+        if ledger.count > 1:
+            found.append(("Checkpoint", "its ledger: rows that are done are not done again"))
+        return found
     advised = best_interval(ledger, now)
     if advised is not None:
         found.append(

@@ -1,4 +1,4 @@
-"""End of jobs in Volcano's way, which keeps their logs, and Ctrl-C while following."""
+"""End of jobs, which keeps the logs of Volcano Jobs, and Ctrl-C while following."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 import click
 
-from windlass.api.resources import BATCH_JOBS, COMMANDS, PODS, VOLCANO_JOBS
+from windlass.api.resources import AIGC_JOBS, BATCH_JOBS, COMMANDS, PODS, VOLCANO_JOBS
 from windlass.cli import errors
 from windlass.cli.errors import if_served, remedy_with_target
 from windlass.cli.invocation import Invocation
@@ -68,14 +68,15 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
                     _command_to_end(owner, job.namespace), invocation.context.target_flags
                 )
                 invocation.warn(f"{owner['kind']} {owner['name']} may recreate it; to end that: {remedy}")
-        return f"is being ended, with its {job.resource.kind}"
+        return f"is being deleted, with its {job.resource.kind} and its logs"
     makers = controllers_of(job.pods)
     if job.kind != "Pod" and len(makers) == 1 and _is_uncontrolled_job(invocation, makers[0], job.namespace):
         owner = makers[0]
         invocation.client.delete(
             BATCH_JOBS, owner["name"], job.namespace, propagation="Background", uid=owner["uid"]
         )
-        return "is being ended, with its Job" + ("" if owner["name"] == job.name else f" {owner['name']}")
+        named = "" if owner["name"] == job.name else f" {owner['name']}"
+        return f"is being deleted, with its Job{named} and its logs"
     for pod in job.pods:
         invocation.client.delete(PODS, pod["metadata"]["name"], job.namespace, uid=pod["metadata"]["uid"])
     for owner in makers:
@@ -114,9 +115,11 @@ def detach(invocation: Invocation, job: Job) -> int:
     """
     name = job.name
     invocation.note(f"\ndetached; {name} keeps running")
-    flags = invocation.context.target_flags
-    invocation.note(f"come back: {remedy_with_target(f'windlass logs -f {name}', flags)}")
-    invocation.note(f"end it:    {remedy_with_target(f'windlass cancel {name}', flags)}")
+    flags, space = invocation.context.target_flags, invocation.namespace_flag(job.namespace)
+    logs = f"windlass logs -f {name}" + (f" --namespace {job.namespace}" if space else "")
+    look = f"windlass show {name}{space}" if job.kind == AIGC_JOBS.kind else logs
+    invocation.note(f"come back: {remedy_with_target(look, flags)}")
+    invocation.note(f"end it:    {remedy_with_target(f'windlass cancel {name}{space}', flags)}")
     if not invocation.err.interactive:
         return errors.INTERRUPTED
     invocation.note("(Ctrl-C again: cancel)")

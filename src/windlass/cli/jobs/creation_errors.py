@@ -36,6 +36,16 @@ def note_creation_errors(invocation: Invocation, jobs: Sequence[Job]) -> None:
                 job.creation_error = str(event.get("message") or "").removeprefix("Error: ")
 
 
+def creation_remedies(error: str) -> list[str]:
+    """Return what helps a job with objects that could not be created."""
+    again = (
+        "Correct what the error under 'not created' names. The controller then creates the objects by itself."
+    )
+    if "no PriorityClass with name" in error:
+        return ["kubectl get priorityclasses   (the names that the job may use)", again]
+    return [again]
+
+
 def _lacks_objects(job: Job) -> bool:
     if not job.waiting:
         return False

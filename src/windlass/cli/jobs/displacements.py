@@ -136,5 +136,7 @@ def _class_of(job: Job) -> tuple[str, int]:
 def _priority_class(invocation: Invocation, name: str) -> Object | None:
     if name:
         return invocation.client.find(PRIORITY_CLASSES, name)
-    classes = [one for one in invocation.client.list(PRIORITY_CLASSES).items if one.get("globalDefault")]
+    classes: list[Object] = [
+        one for one in invocation.client.list(PRIORITY_CLASSES).items if one.get("globalDefault")
+    ]
     return min(classes, key=lambda one: one.get("value", 0), default=None)

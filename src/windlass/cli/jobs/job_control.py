@@ -6,9 +6,9 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api import leaderworkerset_fields
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.kubeflow_fields import FIELDS, WORKER
+from windlass.api.fields import leaderworkerset
+from windlass.api.fields.kubeflow import FIELDS, WORKER
 from windlass.api.resources import (
     AIGC_JOBS,
     BATCH_JOBS,
@@ -16,6 +16,7 @@ from windlass.api.resources import (
     DEPLOYMENTS,
     JOB_SETS,
     LEADER_WORKER_SETS,
+    NODES,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
     RAY_JOBS,
@@ -27,11 +28,14 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli.errors import remedy_with_target
+from windlass.cli.generation.shards import of_pods
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.aigc_size import refused_size, size_patch, size_result
 from windlass.cli.jobs.cancel import command_job
 from windlass.cli.jobs.job_index import refresh
 from windlass.cli.jobs.jobs import Job, Object
 from windlass.cli.text import plural
+from windlass.kits.printable import with_article
 
 _POLL_SECONDS = 0.2
 _MAX_CONFLICTS = 10
@@ -128,14 +132,26 @@ def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> st
                 raise
             current = refresh(invocation, job)  # its controller wrote the status in between
             continue
-        sizes = _sizes({**current.obj, "spec": _merged(current.obj, patch)}, job)
-        return f"has {plural(sum(sizes.values()), 'pod')} now"
+        wanted = {**current.obj, "spec": _merged(current.obj, patch)}
+        if job.resource is AIGC_JOBS and not wanted["spec"].get("stages"):
+            return size_result(job.name, current.obj, wanted["spec"])
+        return f"has {_size_text(wanted, job)} now{_limit(wanted, job)}"
     raise _refusal(
         job,
         "scale",
         "it was deleted" if current is None else f"it changed between {_MAX_CONFLICTS} attempts",
         _remedy(invocation, job, f"windlass show {job.name}"),
     )
+
+
+def _limit(obj: Object, job: Job) -> str:
+    """Return why a Job runs fewer pods at once than its parallelism; empty if it does not."""
+    if job.resource is not BATCH_JOBS:
+        return ""
+    completions, parallelism = obj["spec"].get("completions"), int(obj["spec"].get("parallelism", 1))
+    if completions is None or parallelism <= int(completions):
+        return ""
+    return f": spec.completions is {completions}, and no more run at once (spec.parallelism is {parallelism})"
 
 
 def _scale_patch(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
@@ -229,7 +245,7 @@ def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
         raise _refusal(
             job,
             verb,
-            f"it is a {job.kind}, and only a job can be changed so",
+            f"it is {with_article(job.kind)}, and only a job can be changed so",
             _remedy(invocation, job, f"windlass cancel {job.name}"),
         )
     if job.finished and not is_suspended(job):
@@ -244,7 +260,7 @@ def _check_control(invocation: Invocation, job: Job, verb: str) -> None:
 def _instead(job: Job, verb: str) -> str:
     """Return the command for a workload without an end that comes nearest to a verb of jobs."""
     if verb == "requeue" and job.resource is LEADER_WORKER_SETS:
-        return f"kubectl delete pods -l {leaderworkerset_fields.NAME}={job.name}"
+        return f"kubectl delete pods -l {leaderworkerset.NAME}={job.name}"
     if verb == "requeue" and job.resource is not REPLICA_SETS:
         return f"kubectl rollout restart {job.resource.singular} {job.name}"
     return f"windlass scale {job.name} {0 if verb == 'suspend' else 1}"
@@ -269,7 +285,7 @@ def _refusal(job: Job, verb: str, why: str, *remedies: str) -> WindlassError:
 
 def _remedy(invocation: Invocation, job: Job, command: str) -> str:
     words = command.split("   ")
-    namespace = f" -n {job.namespace}" if job.namespace != "default" else ""
+    namespace = invocation.namespace_flag(job.namespace)
     return remedy_with_target(words[0] + namespace, invocation.context.target_flags)
 
 
@@ -280,6 +296,15 @@ def _sizes(obj: Object, job: Job) -> dict[str, int]:
     """Return role → number of pods."""
     assert job.definition is not None
     return {role.name: role.replicas for role in job.definition.roles(obj)}
+
+
+def _size_text(obj: Object, job: Job) -> str:
+    """Return the number of pods; of workers of several pods their number, too."""
+    assert job.definition is not None
+    roles = job.definition.roles(obj)
+    if len(roles) == 1 and roles[0].size > 1:
+        return of_pods(roles[0].replicas // roles[0].size, roles[0].size)
+    return plural(sum(_sizes(obj, job).values()), "pod")
 
 
 def _merged(obj: Object, patch: Object) -> Object:
@@ -341,7 +366,7 @@ def _kubeflow_scale(invocation: Invocation, job: Job, counts: Mapping[str, int])
         raise _refusal(
             job,
             "scale",
-            f"running ranks of a {job.resource.kind} know its size"
+            f"running ranks of {with_article(job.resource.kind)} know its size"
             + (", unless it has spec.elasticPolicy" if job.resource == PYTORCH_JOBS else ""),
             _remedy(invocation, job, f"windlass suspend {job.name}"),
         )
@@ -388,24 +413,21 @@ def _train_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) ->
 
 
 def _aigc_scale(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
-    """Change the number of workers, and its bounds where they exclude it."""
+    """Change the number of workers within the bounds of the job and what the nodes hold."""
     (workers,) = _roles(invocation, job, counts, ["worker"]).values()
-    spec = job.obj["spec"]
-    patch: Object = {"replicas": workers}
-    for field in ("parallelism", "autoscale"):
-        bounds = spec.get(field) or {}
-        changed = {name: workers for name, wrong in _excluding(bounds, workers) if wrong}
-        if changed:
-            patch[field] = changed
-    if int(spec.get("minAvailable") or 1) > workers:
-        patch["minAvailable"] = workers
-    return {"spec": patch}
+    refused = refused_size(job.name, job.obj["spec"], workers, _nodes(invocation))
+    if refused is not None:
+        why, commands = refused
+        raise _refusal(job, "scale", why, *(_remedy(invocation, job, command) for command in commands))
+    return {"spec": size_patch(job.obj["spec"], workers)}
 
 
-def _excluding(bounds: Mapping[str, Any], count: int) -> list[tuple[str, bool]]:
-    """Return for each bound whether it excludes the count."""
-    least, most = bounds.get("min"), bounds.get("max")
-    return [("min", least is not None and count < least), ("max", most is not None and count > most)]
+def _nodes(invocation: Invocation) -> list[Object]:
+    """Return the nodes; none if the user may not read them."""
+    try:
+        return list(invocation.client.list(NODES).items)
+    except StatusError:
+        return []
 
 
 def _only_number(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> int:
@@ -414,7 +436,7 @@ def _only_number(invocation: Invocation, job: Job, counts: Mapping[str, int]) ->
         raise _refusal(
             job,
             "scale",
-            f"a {job.resource.kind} has no roles: give the number alone",
+            f"{with_article(job.resource.kind)} has no roles: give the number alone",
             _remedy(invocation, job, f"windlass scale {job.name} {next(iter(counts.values()))}"),
         )
     return counts[""]

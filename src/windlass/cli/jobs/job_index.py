@@ -21,6 +21,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.events import last_seen
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
 from windlass.cli.jobs.kinds.job_kinds import JOB_KINDS, kind_of, owner_key
+from windlass.cli.jobs.workflow_pods import judge
 from windlass.cli.ungrouped_gangs import GANG
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
         [*client.list(POD_GROUPS, namespace).items, *_other_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
+    judge(client, jobs)
     now = invocation.clock.now()
     for job in jobs:
         job.seen = now
@@ -204,7 +206,7 @@ def find(invocation: Invocation, name: str) -> Job:
             return job
     if not jobs:
         check_namespace(client, space)
-    error = missing("jobs", wanted_name, [job.name for job in jobs])
+    error = missing("jobs", wanted_name, [job.name for job in jobs], space)
     if gone := _eviction_of(client, wanted_name, space):
         error.evidence = f"a pod of this name was {gone}; {error.evidence}"
     raise error
@@ -260,7 +262,9 @@ def _job_of_kind(client: BlockingClient, kind: str, name: str, namespace: str | 
 
 
 def _single_pod(invocation: Invocation, pod: Object) -> Job:
-    return Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
+    job = Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
+    judge(invocation.client, [job])
+    return job
 
 
 def _with_members(invocation: Invocation, job: Job) -> Job:

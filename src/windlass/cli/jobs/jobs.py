@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import REPLICA_INDEX
+from windlass.api.fields.aigc import SHARD
+from windlass.api.fields.kubeflow import REPLICA_INDEX
 from windlass.api.reasons import Explanation
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
@@ -76,6 +77,8 @@ class Job:
     seen: float = 0.0
     creation_error: str = ""
     """Error on creation of objects of the job; empty if they exist or no reason is known."""
+    refused: str = ""
+    """Failure of a task of a workflow after its program succeeded; else empty."""
 
     @property
     def name(self) -> str:
@@ -144,6 +147,8 @@ class Job:
     @property
     def phase(self) -> str:
         """Phase of the object."""
+        if self.refused:
+            return "Failed"
         status = self.obj.get("status") or {}
         if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
             return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
@@ -196,7 +201,7 @@ class Job:
     @property
     def request(self) -> resources.Vector:
         if self.definition is not None:
-            roles = self.definition.roles(self.obj)
+            roles = (role for role in self.definition.roles(self.obj) if not role.reserved)
             return resources.total_of((role.template, role.replicas) for role in roles)
         if self.kind == "Pod":
             return resources.effective_request(self.obj)
@@ -209,8 +214,10 @@ class Job:
         """GPUS column: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
         if self.definition is not None:
             roles = self.definition.roles(self.obj)
-            shown = resources.request_text((role.template, role.replicas) for role in roles)
-            return resources.request_text((pod, 1) for pod in self.pods) if shown == "-" else shown
+            shown = resources.request_text((one.template, one.replicas) for one in roles if not one.reserved)
+            if shown != "-" or any(role.reserved for role in roles):
+                return shown
+            return resources.request_text((pod, 1) for pod in self.pods)
         if self.kind == "PodGroup" and not self.pods:
             return resources.gpu_text(self.request)
         return resources.request_text((pod, 1) for pod in ([self.obj] if self.kind == "Pod" else self.pods))
@@ -241,6 +248,11 @@ class Job:
             return 1
         gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}  # Kubernetes' own PodGroup
         return max(len(self.pods), int(spec.get("minMember") or gang.get("minCount") or 1))
+
+    @property
+    def desired_pods(self) -> int:
+        """Desired number of pods with those that are no part of the gang, such as the driver of an AIGCJob."""
+        return self.members + (self.definition.drivers if self.definition is not None else 0)
 
     @property
     def nodes(self) -> dict[str, int]:
@@ -458,7 +470,7 @@ def rank_of(pod: Mapping[str, Any]) -> str:
         or labels.get(_POD_INDEX)
     )
     task = task_of(pod)
-    if index is None:
+    if index is None or SHARD in labels:
         return str(metadata["name"])
     return f"{task}-{index}" if task and task != "main" else str(index)
 

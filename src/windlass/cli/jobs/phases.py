@@ -48,7 +48,7 @@ def phases_of(
     running = [pod for pod in job.pods if pod_phase(pod) == "Running" and pod["spec"].get("nodeName")]
     on = {pod["spec"]["nodeName"] for pod in running}
     if held:
-        allocation = f"hold {plural(job.bound, 'pod')} of {job.members}"
+        allocation = f"hold {plural(job.bound, 'pod')} of {job.desired_pods}"
         allocated = len(held)
     else:
         allocation = "have enough free capacity for a pod"

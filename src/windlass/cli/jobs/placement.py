@@ -93,7 +93,7 @@ def condition_text(job: Job) -> str:
     if condition_of(job) != ALLOCATING:
         return ""
     running = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
-    return f"{ALLOCATING}: {job.bound} of {plural(job.members, 'pod')} on a node, {running} running"
+    return f"{ALLOCATING}: {job.bound} of {plural(job.desired_pods, 'pod')} on a node, {running} running"
 
 
 def _types(invocation: Invocation, job: Job, nodes: list[dict[str, Any]]) -> dict[str, int]:

@@ -6,9 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.api.fields.stages import STAGE
 from windlass.api.generated_names import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, NodesRequested, Reason
+from windlass.api.resources import AIGC_JOBS
 from windlass.cli.jobs.jobs import (
     UNKNOWN_END,
     Job,
@@ -46,6 +48,7 @@ SHORT: dict[Reason, str] = {
     Reason.EXCEEDS_QUEUE_LIMIT: "never: exceeds the queue",
     Reason.NO_MATCHING_NODE: "no node matches",
     Reason.ON_HOLD: "on hold",
+    Reason.EARLIEST_START: "reserved for later",
     Reason.SCHEDULING_GATED: "gated",
     Reason.WAITING_FOR_MEMBERS: "pods missing",
     Reason.WAITING_FOR_QUOTA: "queue limit",
@@ -100,8 +103,17 @@ def brief(job: Job) -> str:
             text = f"{text}, {_unready_text(job, [pod for pod, _ in held])}"
         if partly := serving_text(job):
             text = f"{text}, {partly}"
-        text = ", ".join(filter(None, (progress_text(job), text)))
+        text = ", ".join(filter(None, (progress_text(job), text, _workers_text(job))))
     return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def _workers_text(job: Job) -> str:
+    """Return the workers of a generation job that run: ``1/2 workers``; empty if its only one runs."""
+    if job.resource is not AIGC_JOBS:
+        return ""
+    found = (job.obj.get("status") or {}).get("workers") or {}
+    running, desired = int(found.get("running") or 0), int(found.get("desired") or 0)
+    return f"{running}/{plural(desired, 'worker')}" if desired and (running, desired) != (1, 1) else ""
 
 
 def serving_text(job: Job) -> str:
@@ -112,12 +124,17 @@ def serving_text(job: Job) -> str:
     return f"{found} of {plural(wanted, 'pod')} ready" if found < wanted else ""
 
 
-def waiting_pods(job: Job, most: int = 3) -> str:
-    """Return why pods of a running job have no node, one line for each; empty if all have one."""
+def waiting_pods(job: Job, most: int = 3, apart: Sequence[str] = ()) -> str:
+    """Return why pods of a running job have no node, one line for each; empty if all have one.
+
+    ``apart``: stages that are explained elsewhere.
+    """
     waiting = [
         f"{pod['metadata']['name']}: {message}"
         for pod in job.pods
-        if not (pod.get("spec") or {}).get("nodeName") and (message := _scheduling_message(pod))
+        if not (pod.get("spec") or {}).get("nodeName")
+        and (pod["metadata"].get("labels") or {}).get(STAGE) not in apart
+        and (message := _scheduling_message(pod))
     ]
     return "\n".join(waiting[:most] + ([f"and {len(waiting) - most} more"] if len(waiting) > most else []))
 
@@ -201,6 +218,8 @@ def _end_text(job: Job) -> str:
         if job.pods and succeeded < job.members:
             return f"{succeeded} of {job.members} succeeded"
         return "exit 0" if job.pods else ""
+    if job.refused:
+        return job.refused
     failed = job.first_failure
     if failed is not None:
         pod, code = failed

@@ -20,6 +20,7 @@ from windlass.cli.manifests.read import Document
 from windlass.cli.manifests.served_kinds import ClientSource
 from windlass.cli.manifests.three_way import merge_patch, strategic_patch
 from windlass.cli.manifests.wrong_types import WrongType, wrong_types
+from windlass.client.blocking import BlockingClient
 
 REJECTED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")
 _MANAGER = "windlass-apply"
@@ -81,10 +82,7 @@ class Applier:
                 result = self._ask(document, resource, sent, self._dry_run == SERVER, warnings)
         except StatusError as error:
             client = None if self._dry_run == CLIENT else self._invocation.client
-            wrong = wrong_types(resource, document.obj) if error.code in (400, 422) else []
-            if wrong:
-                raise _of_wrong_types(document, resource, wrong) from error
-            raise _located(document, translate(error, client), error) from error
+            raise refusal(document, resource, error, client) from error
         result.warnings = [*warnings, *_duplicates(document)]
         return result
 
@@ -339,6 +337,18 @@ def _plain_text(error: StatusError) -> str:
     causes = error.details.get("causes") or ()
     texts = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
     return "; ".join(texts) or error.message.rpartition("strict decoding error: ")[2]
+
+
+def refusal(
+    document: Document, resource: Resource, error: StatusError, client: BlockingClient | None
+) -> WindlassError:
+    """Return the server's refusal of a document, with file and line.
+
+    ``client``: to look up what the error names; ``None`` if there is no server.
+    """
+    if error.code in (400, 422) and (wrong := wrong_types(resource, document.obj)):
+        return _of_wrong_types(document, resource, wrong)
+    return _located(document, translate(error, client), error)
 
 
 def _of_wrong_types(document: Document, resource: Resource, wrong: list[WrongType]) -> WindlassError:

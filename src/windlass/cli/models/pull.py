@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.model_cache_fields import READY, model_cache
+from windlass.api.fields.model_cache import READY, model_cache
 from windlass.api.resources import MODEL_CACHES, NODES
 from windlass.cli.invocation import Invocation
 from windlass.cli.models.rows import record

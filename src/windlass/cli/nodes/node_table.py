@@ -37,7 +37,9 @@ def show(invocation: Invocation) -> int:
     nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural_key(n["metadata"]["name"]))
     pods = invocation.client.list(PODS).items
     pods_by_node: dict[str, list[dict[str, Any]]] = {}
-    for pod in filter(resources.holds_resources, pods):
+    for pod in pods:
+        if not resources.holds_resources(pod):
+            continue
         pods_by_node.setdefault(pod["spec"]["nodeName"], []).append(pod)
     slices = slices_of(invocation.client)
     listed = listed_gpus(claims_of(invocation.client, slices), pods_by_node) if slices else {}

@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.api import annotations, quantities
+from windlass.api import annotations as names
+from windlass.api import quantities
 from windlass.api.devices import node_annotation, numa_annotations
 from windlass.api.devices.models import AcceleratorModel, find_model
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.errors import WindlassError
-from windlass.api.simulated_node import node_object
+from windlass.api.nodes.simulated import node_object
 from windlass.node.devices import labels
 from windlass.node.devices.simulated import SimulationError, simulated_devices
 from windlass.node.kubelet_flags import KubeletFlags
@@ -81,7 +82,7 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     )
     if shape.kubelet is not None:
         _reserve(node, shape)
-    notes = annotations.both(annotations.NODE_DEVICES, node_annotation.write(listed)) if listed else {}
+    notes = names.both(names.NODE_DEVICES, node_annotation.write(listed)) if listed else {}
     notes |= {key: text for key, text in labels.summary_annotations(listed or same).items() if text}
     if shape.zones:
         notes[numa_annotations.NUMA] = numa_annotations.write(_record(shape))

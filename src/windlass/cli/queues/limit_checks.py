@@ -7,15 +7,15 @@ from typing import Any
 
 from windlass.api import quantities
 from windlass.api.errors import FieldError, WindlassError
-from windlass.api.validation.collector import Collector
-from windlass.api.validation.scheduling import queue as rules
-from windlass.api.validation.scheduling.queue_tree import (
+from windlass.api.queues.tree import (
     ROOT,
     QueueSpecs,
     against_children,
     against_parent,
     root_changes,
 )
+from windlass.api.validation.collector import Collector
+from windlass.api.validation.scheduling import queue as rules
 from windlass.model.queues.engine_queue import shown
 from windlass.spi.objects import Dialect, Queue, Resources
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from windlass.api import annotations, resources
+from windlass.api import annotations as names
+from windlass.api import resources
 from windlass.api.errors import StatusError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
@@ -95,7 +96,7 @@ def _objects(invocation: Invocation, pods: set[str]) -> Iterator[tuple[str, Obje
                 raise
             continue
         for item in items:
-            obj = {**item, "apiVersion": version, "kind": name}
+            obj: Object = {**item, "apiVersion": version, "kind": name}
             if resource is resources.PODS and _key(obj) in pods:
                 obj = _unplaced(obj)
             yield f"{name} {obj['metadata']['name']}", obj
@@ -108,9 +109,7 @@ def _key(pod: Object) -> str:
 def _unplaced(pod: Object) -> Object:
     metadata = dict(pod["metadata"])
     annotations_before = metadata.get("annotations") or {}
-    metadata["annotations"] = {
-        key: text for key, text in annotations_before.items() if key != annotations.DEVICES
-    }
+    metadata["annotations"] = {key: text for key, text in annotations_before.items() if key != names.DEVICES}
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 

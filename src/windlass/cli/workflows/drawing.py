@@ -58,7 +58,7 @@ def draw(
     lines: list[str] = []
     for number, row in enumerate(rows):
         at = (total - widths[number]) // 2
-        parts = [" " * at]
+        parts: list[str] = [" " * at]
         for key in row:
             text = texts.get(key, "│")
             centres[number, key] = at + len(text) // 2

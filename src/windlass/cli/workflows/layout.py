@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from windlass.workflow import words
 from windlass.workflow.node import NodeStatus
@@ -14,12 +15,16 @@ _HIDDEN = frozenset({words.STEP_GROUP, words.STEPS, words.DAG})
 
 @dataclass(slots=True)
 class GraphNode:
-    """Box of a picture. ``phases``: of the nodes that it stands for, one for each item of a loop."""
+    """Box of a picture. ``phases``: of the nodes that it stands for, one for each item of a loop.
+
+    ``attempts``: most attempts of one of them; 0 if none of them ran.
+    """
 
     key: str
     label: str
     phases: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
+    attempts: int = 0
 
     @property
     def phase(self) -> str:
@@ -31,10 +36,13 @@ class GraphNode:
 
     @property
     def text(self) -> str:
-        if len(self.phases) < 2:
-            return self.label
-        done = sum(phase == words.SUCCEEDED for phase in self.phases)
-        return f"{self.label} {done}/{len(self.phases)}"
+        label = self.label
+        if len(self.phases) > 1:
+            done = sum(phase == words.SUCCEEDED for phase in self.phases)
+            label = f"{label} {done}/{len(self.phases)}"
+        notes = [self.phase] if self.phase in (words.SKIPPED, words.OMITTED) else []
+        notes += [f"{self.attempts} attempts"] if self.attempts > 1 else []
+        return f"{label} ({', '.join(notes)})" if notes else label
 
 
 def graph_of(nodes: Mapping[str, NodeStatus]) -> dict[str, GraphNode]:
@@ -51,6 +59,7 @@ def graph_of(nodes: Mapping[str, NodeStatus]) -> dict[str, GraphNode]:
         key = node.id if label == node.display_name else inner
         box = boxes.setdefault(key, GraphNode(key, label))
         box.phases.append(node.phase)
+        box.attempts = max(box.attempts, _attempts(node, attempts))
         box_of[node.id] = key
     for node in nodes.values():
         source = box_of.get(node.id)
@@ -64,6 +73,27 @@ def graph_of(nodes: Mapping[str, NodeStatus]) -> dict[str, GraphNode]:
             if target != source and target not in boxes[source].after:
                 boxes[source].after.append(target)
     return boxes
+
+
+def _attempts(node: NodeStatus, attempts: set[str]) -> int:
+    """Return how often a node was tried; 0 if it did not run."""
+    if node.type == words.RETRY:
+        return sum(child in attempts for child in node.children)
+    return 0 if node.phase in (words.SKIPPED, words.OMITTED, words.PENDING) else 1
+
+
+def records_of(boxes: Mapping[str, GraphNode]) -> list[dict[str, Any]]:
+    """Return the boxes as records: label, phase, attempts, and the labels of what follows."""
+    return [
+        {
+            "name": box.label,
+            "phase": box.phase,
+            "nodes": len(box.phases),
+            "attempts": box.attempts,
+            "next": [boxes[key].label for key in box.after],
+        }
+        for box in boxes.values()
+    ]
 
 
 def _next_boxes(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import AIGC_WORKFLOWS, CONFIG_MAPS, WORKFLOWS, Resource
 from windlass.cli.invocation import Invocation
@@ -37,6 +39,15 @@ class FoundWorkflow:
     @property
     def status(self) -> Mapping[str, Any]:
         return self.obj.get("status") or {}
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return the object with its nodes as they are, however the server keeps them."""
+        kept = ("nodes", "compressedNodes", "offloadNodeStatusVersion")
+        status = {key: value for key, value in self.status.items() if key not in kept}
+        if self.nodes:
+            status["nodes"] = msgspec.to_builtins(self.nodes)
+        return {**self.obj, "status": status} if status else self.obj
 
     @property
     def phase(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.cli.invocation import Invocation
 from windlass.cli.tables import pairs
 from windlass.cli.text import approximate_duration, timestamp
+from windlass.cli.workflows.contexts import range_of
 from windlass.cli.workflows.drawing import COLOURS, SYMBOLS
 from windlass.cli.workflows.lookup import FoundWorkflow
 from windlass.workflow import words
+from windlass.workflow.artifact_gc import CONDITION
 from windlass.workflow.node import NodeStatus, pod_name
 
 MOST_LINES = 200
@@ -32,6 +35,8 @@ def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
     rows.append(("Status", out.paint(found.phase, COLOURS.get(found.phase, ""))))
     if status.get("message"):
         rows.append(("Message", str(status["message"])))
+    told = [one for one in status.get("conditions") or () if one.get("type") == CONDITION]
+    rows += [("Deletion", str(one.get("message", ""))) for one in told]
     if status.get("startedAt"):
         rows.append(("Started", str(status["startedAt"])))
     rows.append(("Duration", approximate_duration(seconds_of(status, invocation.clock.now()))))
@@ -64,16 +69,37 @@ def tree(nodes: Mapping[str, NodeStatus], root: str) -> Iterator[tuple[str, Node
                 if other.type == words.RETRY and node.id in other.children
             )
         inside.setdefault(parent, []).append(node)
+    ranks = _ranks(nodes)
     stack: list[tuple[str, NodeStatus]] = [("", nodes[root])] if root in nodes else []
     while stack:
         indent, node = stack.pop()
         yield indent, node
-        below = sorted(inside.get(node.id, ()), key=lambda one: (one.started_at or "", one.name))
+        below = sorted(
+            inside.get(node.id, ()), key=lambda one: (ranks.get(one.id, 0), one.started_at or "~", one.name)
+        )
         plain = indent.replace("├─ ", "│  ").replace("└─ ", "   ")
         last = len(below) - 1
         stack += [
             (plain + ("└─ " if at == last else "├─ "), one) for at, one in reversed(list(enumerate(below)))
         ]
+
+
+def _ranks(nodes: Mapping[str, NodeStatus]) -> dict[str, int]:
+    """Return the position of each node: the number of nodes on the longest way to it.
+
+    Times alone would show a node that ran again behind those that follow it.
+    """
+    before = Counter(child for node in nodes.values() for child in node.children)
+    ready = [node.id for node in nodes.values() if not before[node.id]]
+    ranks = dict.fromkeys(ready, 0)
+    while ready:
+        current = ready.pop()
+        for child in nodes[current].children:
+            ranks[child] = max(ranks.get(child, 0), ranks[current] + 1)
+            before[child] -= 1
+            if not before[child] and child in nodes:
+                ready.append(child)
+    return ranks
 
 
 def _line(invocation: Invocation, found: FoundWorkflow, indent: str, node: NodeStatus) -> str:
@@ -86,6 +112,8 @@ def _line(invocation: Invocation, found: FoundWorkflow, indent: str, node: NodeS
     if node.started_at and node.type != words.SKIPPED_NODE:
         end = timestamp(node.finished_at) if node.finished_at else invocation.clock.now()
         parts.append(approximate_duration(max(0.0, end - timestamp(node.started_at))))
+    if context := range_of(node):
+        parts.append(context)
     if node.message:
         parts.append(node.message.splitlines()[0])
     return "  ".join(parts)

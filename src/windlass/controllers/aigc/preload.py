@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from windlass.api import aigc_fields as fields
+from windlass.api.annotations import MODEL_AGENT
+from windlass.api.fields import aigc
 from windlass.api.quantities import scale
 from windlass.api.resources import AIGC_JOBS, MODEL_CACHES, NODES
 from windlass.api.views import NodeObject, decode_node
@@ -25,7 +26,9 @@ class ModelPreloadController:
     name = "modelpreload"
     pause_seconds = 0.0
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: Informers, *, agents: bool = False) -> None:
+        """``agents``: only nodes with an agent for models fetch them, as in a cluster."""
+        self._agents = agents
         self._jobs: Informer[StoredObject] = informers.informer(AIGC_JOBS, decode=decode_stored_object)
         self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
         self._caches: Informer[StoredObject] = informers.informer(MODEL_CACHES, decode=decode_stored_object)
@@ -45,9 +48,15 @@ class ModelPreloadController:
         if stored is None or not _preloads(stored.object):
             return NOTHING
         job = read_aigc_job(stored.object)
-        nodes = [_place(node) for node in self._nodes.items.values()]
+        nodes = [
+            _place(node)
+            for node in self._nodes.items.values()
+            if not self._agents or node.labels.get(MODEL_AGENT) == "true"
+        ]
         caches = [cache.object for cache in self._caches.items.values()]
-        missing = caches_to_create(job.spec, job.worker.replicas, job.gpus, nodes, caches)
+        role = job.definition.role(job.model_role) or job.worker
+        gpus = job.gpus_of_role(role.name)
+        missing = caches_to_create(job.spec, role.replicas, gpus, nodes, caches)
         about = reference(AIGC_JOBS, stored.object)
         plan = EffectPlan(about=about)
         plan.stage(*(Create(MODEL_CACHES, body, _event(about, body)) for body in missing))
@@ -60,14 +69,14 @@ def _event(about: Any, body: dict[str, Any]) -> EmitEvent:
 
 
 def _preloads(obj: dict[str, Any]) -> bool:
-    phase = fields.part(obj, "status").get("phase")
+    phase = aigc.part(obj, "status").get("phase")
     return (
         phase not in _ENDED
         and not obj["metadata"].get("deletionTimestamp")
-        and is_preloaded(fields.part(obj, "spec"))
+        and is_preloaded(aigc.part(obj, "spec"))
     )
 
 
 def _place(node: NodeObject) -> ModelNode:
-    gpus = node.allocatable.get(fields.GPU, 0) // scale(fields.GPU)
+    gpus = node.allocatable.get(aigc.GPU, 0) // scale(aigc.GPU)
     return ModelNode(node.name, node.labels, gpus, node.ready == "True" and not node.unschedulable)

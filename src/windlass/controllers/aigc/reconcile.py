@@ -8,12 +8,22 @@ stops in between decides the same again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windlass.api import aigc_fields as fields
-from windlass.api.resources import AIGC_JOBS, CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, SERVICES
-from windlass.controllers.aigc.scaling import workers_of
+from windlass.api import annotations as names
+from windlass.api.fields import aigc
+from windlass.api.fields.stages import GPU_GATE
+from windlass.api.resources import (
+    AIGC_JOBS,
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_GROUPS,
+    PODS,
+    SECRETS,
+    SERVICES,
+)
+from windlass.controllers.aigc import stages
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -26,25 +36,51 @@ from windlass.controllers.effects import (
     reference,
 )
 from windlass.controllers.job_records import record_patch
-from windlass.controllers.pod_groups import is_admitted, own_group, patch_group, spec_patch
+from windlass.controllers.pod_groups import (
+    JOB_FIELDS,
+    annotate_group,
+    is_admitted,
+    own_group,
+    patch_group,
+    spec_patch,
+)
 from windlass.jobs.aigc import pods as bodies
 from windlass.jobs.aigc import status as statuses
+from windlass.jobs.aigc.autoscale import decided_workers
 from windlass.jobs.aigc.job import AigcJob, read_aigc_job
-from windlass.jobs.aigc.pods import BatchPlatform
+from windlass.jobs.aigc.pods import BatchPlatform, outputs_file
+from windlass.jobs.aigc.removal import LIMIT_SECONDS, build_removal, removes_outputs
+from windlass.jobs.aigc.storage import build_claim, needs_claim
+from windlass.jobs.aigc.volumes import MissingVolume
 from windlass.jobs.decision import SIGNAL_CODES, LifecycleState, NextActions, decide_job
+from windlass.jobs.definition import Role
 from windlass.jobs.lifecycle import FINAL, JobPhase
-from windlass.jobs.members import RolePod
-from windlass.kits.timestamps import rfc3339
-from windlass.scaling.decision import ScalingDecision
+from windlass.jobs.members import OUT_OF_MEMORY, RolePod
+from windlass.jobs.replicas import WholeReplicas
 
 Json = dict[str, Any]
+_RESERVATION = (names.EARLIEST_START, names.RESERVE_UNTIL)
 BATCH = 500
 """Maximum number of pods that one reconciliation creates."""
 POLL_SECONDS = 1.0
 """Interval between two looks at the driver."""
+MISSING_SECONDS = 2.0
+"""Interval between two looks for a ConfigMap that is missing."""
 IDLE_SECONDS = 5.0
 """Time after its end at which a worker is replaced if there are rows left."""
-OUT_OF_MEMORY = "OOMKilled"
+GROUP_FIELDS = (*JOB_FIELDS, "subGroupPolicy")
+"""Fields of the PodGroup that a job with workers of several pods decides."""
+_PERMANENT = frozenset(
+    {
+        "TooManyInvalidRows",
+        "InvalidSpec",
+        "EmptyInput",
+        "OutputIsInput",
+        "OutputIsOccupied",
+        "ProgramDoesNotStart",
+    }
+)
+"""Failures of a driver that a retry of the job repeats."""
 _ACTIVE = frozenset({JobPhase.CREATED, JobPhase.RUNNING, JobPhase.RESTARTING})
 VERBS = {
     JobPhase.CREATED: "is created",
@@ -61,23 +97,36 @@ class AigcSnapshot:
     """Observed surroundings of a job.
 
     ``group``: PodGroup with the name of the job, of any owner.
-    ``service``, ``secret``: whether the job has them. ``config``: its ConfigMap.
+    ``secret``, ``claim``: whether the job has them. ``services``: names of its Services.
+    ``config``: its ConfigMap.
+    ``stopped``: the driver writes the rows that are done, as the job has failed.
+    ``model``: state of its model on the nodes; empty: none is preloaded.
     ``batch``: status of the driver; ``None``: not read.
     ``token``: new token, for a job without Secret.
+    ``stage_groups``: name → PodGroup of a stage behind the first.
     ``priorities``: PriorityClass → value. ``now``: Unix seconds.
+    ``missing``: claims and ConfigMaps that the driver cannot mount.
+    ``removal``: pod that removes the outputs before the job is deleted.
     """
 
     pods: tuple[RolePod, ...]
     group: Json | None
-    service: bool
+    services: frozenset[str]
     secret: bool
     config: Json | None
     batch: Mapping[str, Any] | None
     token: str
+    claim: bool
     priorities: Mapping[str, int]
     now: float
     scheduler: str
     platform: BatchPlatform
+    model: str = ""
+    stage_groups: Mapping[str, Json] = field(default_factory=dict)
+    stopped: bool = False
+    removal: RolePod | None = None
+    gates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    missing: tuple[MissingVolume, ...] = ()
 
 
 def reconcile_aigc(obj: Json, observed: AigcSnapshot) -> Effects:
@@ -86,12 +135,13 @@ def reconcile_aigc(obj: Json, observed: AigcSnapshot) -> Effects:
         return NOTHING
     about = reference(AIGC_JOBS, obj)
     try:
-        scaled = workers_of(obj, observed.batch, observed.now)
-        job = read_aigc_job(obj, scaled.after if scaled is not None else None)
+        plan = stages.plan_of(obj, observed.batch, observed.pods, observed.now, held=bool(observed.missing))
+        failed = ((observed.batch or {}).get("failure") or {}).get("reason") in _PERMANENT
+        job = read_aigc_job(obj, decided_workers(obj), plan, retried=not failed)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = f"the spec cannot be read: {error}"
         return Effects(events=(EmitEvent(about, "Warning", "InvalidJob", message, lasting=True),))
-    return _Reconciliation(job, obj, observed, EffectPlan(about=about), scaled).effects()
+    return _Reconciliation(job, obj, observed, EffectPlan(about=about)).effects()
 
 
 def by_infrastructure(pod: RolePod) -> RolePod:
@@ -100,7 +150,11 @@ def by_infrastructure(pod: RolePod) -> RolePod:
     Such an end is not a failure of the program. Lack of memory is.
     """
     killed = pod.failed and (pod.exit_code or 0) >= SIGNAL_CODES and pod.reason != OUT_OF_MEMORY
-    return replace(pod, disrupted=True) if killed else pod
+    return replace(pod, disrupted=True, killed=not pod.disrupted) if killed else pod
+
+
+def _is_worker(pod: RolePod) -> bool:
+    return bool(pod.role) and pod.role != aigc.DRIVER
 
 
 class _Reconciliation:
@@ -112,10 +166,8 @@ class _Reconciliation:
         obj: Json,
         observed: AigcSnapshot,
         plan: EffectPlan,
-        scaled: ScalingDecision | None,
     ) -> None:
         self.job, self.obj, self.observed, self.plan = job, obj, observed, plan
-        self.scaled = scaled
         self.pods = tuple(map(by_infrastructure, observed.pods))
         self.before = self._started_again(statuses.read_state(obj))
 
@@ -148,23 +200,26 @@ class _Reconciliation:
             observed.batch,
             observed.now,
             bodies.outputs_file(self.job, observed.platform),
+            observed.model,
+            observed.stopped,
+            observed.missing,
         )
         status = statuses.render(self.job, self.obj, self.before, decision.state, seen)
-        self._report_scaling(status, decision)
         changed = status != (self.obj.get("status") or {})
         if changed and (decision.trigger is not None or self._again):
-            self._write_status(status)
-            self._report(decision)
+            self._write_status(status, self._event(decision))
             changed = False
         self._delete(decision)
         active = decision.state.phase not in FINAL and decision.state.phase is not JobPhase.SUSPENDED
         if active:
             self._create(decision)
-            if any(pod.running for pod in self.pods):
+            if any(not one.volume.is_claim for one in observed.missing):
+                self.plan.requeue(MISSING_SECONDS)  # ConfigMaps of users are not watched
+            if any(pod.running or (pod.node and not pod.finished) for pod in self.pods):
                 self.plan.requeue(POLL_SECONDS)
         if changed:
             self._write_status(status)
-        if decision.expired:
+        if decision.expired and self._outputs_are_removed():
             definition = self.job.definition
             self.plan.stage(
                 Delete(
@@ -177,18 +232,39 @@ class _Reconciliation:
             )
         return self.plan.done()
 
+    def _outputs_are_removed(self) -> bool:
+        """Return whether the job may be deleted, and remove its outputs before if it does not retain them."""
+        observed, job, run = self.observed, self.job, self.job.definition.run
+        if not removes_outputs(job, observed.platform):
+            return True
+        pod = observed.removal
+        if pod is None:
+            node = next((one.node for one in self.pods if one.role == aigc.DRIVER), "")
+            self.plan.stage(Create(PODS, build_removal(job, observed.scheduler, observed.platform, node)))
+            return False
+        left = self.before.completed + (run.ttl_seconds or 0) + LIMIT_SECONDS - observed.now
+        if not pod.finished and left > 0:
+            self.plan.requeue(left)
+            return False
+        if not pod.succeeded:
+            assert self.plan.about is not None
+            why = pod.message or pod.reason or f"pod {pod.name} is {pod.phase}"
+            text = f"the outputs {outputs_file(job, observed.platform)} are not removed: {why}"
+            self.plan.event(EmitEvent(self.plan.about, "Warning", "OutputsNotRemoved", text, lasting=True))
+        return True
+
     def _with_ended(self, decision: NextActions) -> NextActions:
         """Return the decision that also replaces workers that ended before all rows are done."""
         if decision.state.phase in FINAL or decision.state.phase is JobPhase.SUSPENDED:
             return decision
-        driver = next((pod for pod in self.pods if pod.role == fields.DRIVER), None)
+        driver = next((pod for pod in self.pods if pod.role == aigc.DRIVER), None)
         alive = driver is not None and not driver.finished and not driver.deleting
         planned = {pod.uid for pod in decision.delete}
         more = []
         for pod in self.pods:
             if self._again and not pod.deleting and pod.finished:
                 more.append(pod)
-            elif pod.role != fields.WORKER or not pod.succeeded or pod.deleting or pod.uid in planned:
+            elif not _is_worker(pod) or not pod.succeeded or pod.deleting or pod.uid in planned:
                 continue
             elif not alive or self._idle(pod):
                 more.append(pod)
@@ -197,30 +273,30 @@ class _Reconciliation:
             for role, index in decision.create
             if self.job.definition.pod_name(role, index) not in {pod.name for pod in self.pods}
         )
-        return replace(decision, delete=(*decision.delete, *more), create=create)
+        if self.job.shards > 1:
+            replicas = WholeReplicas(self.job.definition, self.pods)
+            create = replicas.to_create(create)
+            more += [pod for pod in replicas.siblings(more) if not pod.deleting and pod.uid not in planned]
+        found = replace(decision, delete=(*decision.delete, *more), create=create)
+        return stages.with_ended_stages(self.job, found, self.pods, self.observed.now)
 
     def _idle(self, worker: RolePod) -> bool:
         """Return whether a worker has ended although the driver has rows for it."""
         batch = self.observed.batch
         if batch is None or batch.get("finished") or self.observed.now < worker.ended + IDLE_SECONDS:
             return False
+        stage = self.job.plan.stage(worker.role) if self.job.plan is not None else None
+        if stage is not None:
+            return stage.bound
         items = batch.get("items") or {}
         settled = sum(int(items.get(name) or 0) for name in ("done", "deadLetter"))
         return settled < int(items.get("total") or 0)
 
-    def _write_status(self, status: Json) -> None:
-        self.plan.stage(Update(AIGC_JOBS, {**self.obj, "status": status}, "status"))
+    def _write_status(self, status: Json, event: EmitEvent | None = None) -> None:
+        self.plan.stage(Update(AIGC_JOBS, {**self.obj, "status": status}, "status", event))
 
-    def _report_scaling(self, status: Json, decision: NextActions) -> None:
-        """Write the time of a change of the number of workers, and emit the arithmetic."""
-        scaled = self.scaled
-        if scaled is None or not scaled.changes or decision.state.phase not in _ACTIVE:
-            return
-        status["lastScaleTime"] = rfc3339(self.observed.now)
-        assert self.plan.about is not None
-        self.plan.event(EmitEvent(self.plan.about, "Normal", "AIGCJobScaled", scaled.arithmetic))
-
-    def _report(self, decision: NextActions) -> None:
+    def _event(self, decision: NextActions) -> EmitEvent:
+        """Return the event of a new phase."""
         state = decision.state
         resumed = self.before.phase is JobPhase.SUSPENDED and state.phase is JobPhase.CREATED
         verb = (
@@ -232,7 +308,7 @@ class _Reconciliation:
         event_type = "Warning" if state.phase in (JobPhase.FAILED, JobPhase.RESTARTING) else "Normal"
         reason = "Resumed" if resumed else "Retried" if self._again else str(state.phase)
         assert self.plan.about is not None
-        self.plan.event(EmitEvent(self.plan.about, event_type, f"AIGCJob{reason}", message))
+        return EmitEvent(self.plan.about, event_type, f"AIGCJob{reason}", message)
 
     # Deletions.
 
@@ -245,14 +321,28 @@ class _Reconciliation:
         if group is not None and self._group_is_unused(decision):
             metadata = group["metadata"]
             actions.append(Delete(POD_GROUPS, metadata["name"], namespace, metadata.get("uid")))
+        for unused in self._unused_stage_groups(decision):
+            metadata = unused["metadata"]
+            actions.append(Delete(POD_GROUPS, metadata["name"], namespace, metadata.get("uid")))
         self.plan.stage(*actions)
+
+    def _unused_stage_groups(self, decision: NextActions) -> list[Json]:
+        """Return the PodGroups of stages that need none now, such as one without its GPUs."""
+        uid = self.job.definition.uid
+        own = [found for one in self.observed.stage_groups.values() if (found := own_group(one, uid))]
+        if self._group_is_unused(decision):
+            return own
+        if decision.state.phase not in _ACTIVE:
+            return []
+        needed = stages.needed_groups(self.job)
+        return [one for one in own if one["metadata"]["name"] not in needed]
 
     def _is_needed(self, pod: RolePod) -> bool:
         """Return whether workers that end have rows to give back to this driver."""
         return (
-            pod.role == fields.DRIVER
+            pod.role == aigc.DRIVER
             and not pod.finished
-            and any(other.role == fields.WORKER and not other.finished for other in self.pods)
+            and any(_is_worker(other) and not other.finished for other in self.pods)
         )
 
     def _group_is_unused(self, decision: NextActions) -> bool:
@@ -269,16 +359,52 @@ class _Reconciliation:
     def _create(self, decision: NextActions) -> None:
         group = self._own_group()
         if self.observed.group is not None and group is None:
-            self._report_foreign_group()
+            self._report_foreign_group(self.observed.group)
             return
         self._create_objects()
         if group is None:
             self.plan.stage(Create(POD_GROUPS, bodies.build_group(self.job, self.observed.priorities)))
         else:
-            patch = spec_patch(group, bodies.group_spec(self.job, self.observed.priorities))
-            if patch:
-                self.plan.stage(patch_group(group, patch))
-        self._create_pods(decision, is_admitted(group))
+            wanted = bodies.group_spec(self.job, self.observed.priorities)
+            patch = spec_patch(group, wanted, GROUP_FIELDS if self.job.shards > 1 else JOB_FIELDS)
+            self._correct_group(group, patch, self.job.workers[0])
+        admitted = {self.job.workers[0].name: is_admitted(group)}
+        for role in self.job.workers[1:]:
+            admitted[role.name] = bool(role.replicas) and self._stage_group(role)
+        self._create_pods(decision, admitted)
+
+    def _stage_group(self, role: Role) -> bool:
+        """Create or correct the PodGroup of a stage; return whether it is admitted."""
+        name = self.job.group_name(role)
+        present = self.observed.stage_groups.get(name)
+        group = own_group(present, self.job.definition.uid)
+        priorities = self.observed.priorities
+        if present is not None and group is None:
+            self._report_foreign_group(present)
+        elif group is None:
+            self.plan.stage(Create(POD_GROUPS, bodies.build_group(self.job, priorities, role)))
+        else:
+            self._correct_group(group, spec_patch(group, bodies.group_spec(self.job, priorities, role)), role)
+        return is_admitted(group)
+
+    def _correct_group(self, group: Json, patch: Json, role: Role) -> None:
+        """Correct the spec of a PodGroup and its reservation, and open the gates of workers that may start."""
+        if patch:
+            self.plan.stage(patch_group(group, patch))
+        wanted = self.job.reservation(role)
+        present = group["metadata"].get("annotations") or {}
+        changes = {name: wanted.get(name) for name in _RESERVATION if present.get(name) != wanted.get(name)}
+        if changes and not patch:  # after the spec, against its new version
+            self.plan.stage(annotate_group(group, changes))
+        stage = self.job.plan.stage(role.name) if self.job.plan is not None else None
+        if stage is None or not stage.bound or stage.is_reserved:
+            return
+        for pod in self.pods:
+            gates = self.observed.gates.get(pod.name, ())
+            if pod.role == role.name and GPU_GATE in gates and not pod.deleting:
+                rest = [{"name": gate} for gate in gates if gate != GPU_GATE]
+                body = {"spec": {"schedulingGates": rest}}
+                self.plan.stage(Patch(PODS, pod.name, body, self.job.definition.namespace))
 
     def _create_objects(self) -> None:
         observed, job = self.observed, self.job
@@ -291,15 +417,26 @@ class _Reconciliation:
             actions.append(Patch(CONFIG_MAPS, job.objects_name, {"data": config["data"]}, namespace))
         if not observed.secret:
             actions.append(Create(SECRETS, bodies.build_secret(job, observed.token)))
-        if not observed.service:
+        if job.driver_host not in observed.services:
             actions.append(Create(SERVICES, bodies.build_service(job)))
+        if job.shards > 1 and job.shards_host not in observed.services:
+            actions.append(Create(SERVICES, bodies.build_shard_service(job)))
+        template = observed.platform.claim
+        if template is not None and not observed.claim and needs_claim(job):
+            actions.append(Create(PERSISTENT_VOLUME_CLAIMS, build_claim(job, template)))
         self.plan.stage(*actions)
 
-    def _create_pods(self, decision: NextActions, admitted: bool) -> None:
+    def _create_pods(self, decision: NextActions, admitted: Mapping[str, bool]) -> None:
         observed, job = self.observed, self.job
+        if observed.missing:
+            return  # A driver that cannot mount them has no rows for workers.
         attempt = statuses.attempt_of(decision.state)
-        workers = admitted and (statuses.rows_are_read(observed.batch) or not job.binds_late)
-        wanted = [place for place in decision.create if workers or place[0] is job.driver][:BATCH]
+        begins = statuses.has_rows(observed.batch) or not job.binds_late
+        wanted = [
+            place
+            for place in decision.create
+            if place[0] is job.driver or (begins and admitted[place[0].name])
+        ][:BATCH]
         self.plan.stage(
             *(
                 Create(
@@ -310,12 +447,11 @@ class _Reconciliation:
             )
         )
 
-    def _report_foreign_group(self) -> None:
+    def _report_foreign_group(self, group: Json) -> None:
         assert self.plan.about is not None
-        assert self.observed.group is not None
-        if self.observed.group["metadata"].get("deletionTimestamp"):
+        if group["metadata"].get("deletionTimestamp"):
             return  # The next change brings the job back here.
-        name = self.job.definition.name
+        name = group["metadata"]["name"]
         message = (
             f"PodGroup {name} exists and does not belong to the job: delete or rename it "
             f"(kubectl delete podgroup {name})"

@@ -22,7 +22,7 @@ from windlass.controllers.ownership import pods_of
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.attempt_records import ledger_text, read_ledger, read_report
 from windlass.jobs.attempts import AttemptPod, JobObservation, advance
-from windlass.jobs.members import DISRUPTION_REASONS
+from windlass.jobs.members import DISRUPTION_REASONS, OUT_OF_MEMORY
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339
 
@@ -138,6 +138,7 @@ class AttemptController:
             now=self._clock.now(),
             message=end.message,
             time_limit=end.time_limit,
+            signals_disrupt=self._kind.signals_disrupt,
         )
         before = read_ledger(text)
         after = advance(before, observed)
@@ -165,7 +166,7 @@ def _attempt_pod(pod: Pod) -> AttemptPod:
         started=(pod.started or pod.created) if pod.phase not in ("", "Pending") else 0.0,
         ended=pod.ended if pod.finished else 0.0,
         exit_code=max(exits) if exits else None,
-        reason=pod.reason,
+        reason=OUT_OF_MEMORY if any(found.reason == OUT_OF_MEMORY for found in pod.exits) else pod.reason,
         deleted=pod.deleted,
         disrupted=pod.disrupted or pod.reason in DISRUPTION_REASONS,
         job=pod.controller.uid if pod.controller is not None else "",

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import aigc_fields
 from windlass.api import annotations as names
-from windlass.api.jobset_fields import JOB_SET_NAME
-from windlass.api.ray_fields import ORIGINATED_FROM
+from windlass.api.fields import aigc
+from windlass.api.fields.jobset import JOB_SET_NAME
+from windlass.api.fields.ray import ORIGINATED_FROM
 from windlass.api.resources import (
     AIGC_JOBS,
     BATCH_JOBS,
@@ -45,12 +45,14 @@ class AttemptKind:
 
     ``minimum``: number of pods without which a job does not run.
     ``pod_label``: label of a pod with the name of its job; empty: the job controls its pods.
+    ``signals_disrupt``: whether a pod that a signal ended has not failed by itself.
     """
 
     resource: Resource
     minimum: Callable[[Json], int]
     end: Callable[[Json], JobEnd]
     pod_label: str = ""
+    signals_disrupt: bool = False
 
 
 _ACTIVE = JobEnd(JobOutcome.ACTIVE)
@@ -170,6 +172,11 @@ _AIGC_ENDS = {
 }
 
 
+def _aigc_workers(obj: Json) -> int:
+    spec = obj.get("spec") or {}
+    return aigc.worker_bounds(spec)[0] * aigc.shards_of(spec)
+
+
 def _aigc_end(obj: Json) -> JobEnd:
     status = obj.get("status") or {}
     outcome = _AIGC_ENDS.get(str(status.get("phase")), JobOutcome.ACTIVE)
@@ -187,8 +194,6 @@ BATCH_ATTEMPTS = AttemptKind(BATCH_JOBS, lambda _: 1, _by_conditions("Complete")
 JOBSET_ATTEMPTS = AttemptKind(JOB_SETS, _jobset_minimum, _by_conditions("Completed"), JOB_SET_NAME)
 TRAINER_ATTEMPTS = AttemptKind(TRAIN_JOBS, _trainjob_minimum, _by_conditions("Complete"), JOB_SET_NAME)
 """The JobSet of a TrainJob has its name."""
-AIGC_ATTEMPTS = AttemptKind(
-    AIGC_JOBS, lambda obj: 1 + aigc_fields.worker_bounds(obj.get("spec") or {})[0], _aigc_end
-)
-"""The driver and the least number of workers."""
+AIGC_ATTEMPTS = AttemptKind(AIGC_JOBS, lambda obj: 1 + _aigc_workers(obj), _aigc_end, signals_disrupt=True)
+"""The driver and the pods of the least number of workers."""
 RAY_ATTEMPTS = AttemptKind(RAY_JOBS, _ray_minimum, _ray_end, ORIGINATED_FROM)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.batch_fields import CONTROLLER_NAME, TRACKING
+from windlass.api.fields.batch import CONTROLLER_NAME, TRACKING
 from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS, PODS
 from windlass.api.views import Pod
 from windlass.controllers.effects import (

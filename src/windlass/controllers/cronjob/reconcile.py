@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
-from windlass.api.batch_fields import SCHEDULED_AT
+from windlass.api.fields.batch import SCHEDULED_AT
 from windlass.api.resources import BATCH_JOBS, CRON_JOBS
 from windlass.api.views.wire import moment
 from windlass.controllers.cron_schedule import CronReconciliation, CronSnapshot

@@ -19,6 +19,7 @@ from windlass.api.resources import (
     JOB_SETS,
     JOB_TEMPLATES,
     LEADER_WORKER_SETS,
+    MODEL_CACHES,
     MPI_JOBS,
     PYTORCH_JOBS,
     RAY_CLUSTERS,
@@ -34,8 +35,9 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.controllers.aigc.controller import AigcJobController
-from windlass.controllers.aigc.platform import OwnMachine, driver_of, platform_of
+from windlass.controllers.aigc.platform import ClusterOutputs, OwnMachine, driver_of, platform_of
 from windlass.controllers.aigc.preload import ModelPreloadController
+from windlass.controllers.aigc_scaling.controller import AigcScalingController
 from windlass.controllers.attempts.controller import AttemptController
 from windlass.controllers.attempts.kinds import (
     AIGC_ATTEMPTS,
@@ -71,6 +73,7 @@ class FamilyContext:
     ``scheduler``: default scheduler of pods.
     ``embedded``: single-node mode, in which controllers do not reach the network of pods.
     ``machine``: the machine of single-node mode; ``None`` in a cluster.
+    ``outputs``: place for outputs of generation jobs in a cluster.
     """
 
     client: Client
@@ -79,6 +82,7 @@ class FamilyContext:
     scheduler: str
     embedded: bool = False
     machine: OwnMachine | None = None
+    outputs: ClusterOutputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +222,23 @@ AIGC = KindFamily(
             context.clock,
             context.scheduler,
             driver_of(context.machine),
-            platform_of(context.machine),
+            platform_of(context.machine, context.outputs),
         ),
+        AigcScalingController(context.client, context.informers, context.clock, driver_of(context.machine)),
         AttemptController(AIGC_ATTEMPTS, context.informers, context.clock),
-        *([ModelPreloadController(context.informers)] if context.embedded else ()),
     ],
 )
 """Kinds of Windlass alone: no other operator has them."""
+
+
+MODELS = KindFamily(
+    "models",
+    (MODEL_CACHES,),
+    frozenset(),
+    (),
+    lambda context: [ModelPreloadController(context.informers, agents=not context.embedded)],
+)
+"""Models of waiting AIGCJobs."""
 
 
 def _workflows(kind: Resource) -> Callable[[FamilyContext], list[Reconciler]]:
@@ -232,7 +246,13 @@ def _workflows(kind: Resource) -> Callable[[FamilyContext], list[Reconciler]]:
         templates = context.embedded or kind is WORKFLOWS
         return [
             WorkflowController(
-                kind, context.client, context.informers, context.clock, LockTable(), templates=templates
+                kind,
+                context.client,
+                context.informers,
+                context.clock,
+                LockTable(),
+                templates=templates,
+                scheduler="" if context.embedded else context.scheduler,
             )
         ]
 
@@ -267,6 +287,7 @@ FAMILIES: tuple[KindFamily, ...] = (
     RAY,
     LEADER_WORKER_SET,
     AIGC,
+    MODELS,
     ARGO,
     AIGC_WORKFLOW,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.api.resources import (
     BATCH_JOBS,
     JOB_SETS,
@@ -115,18 +115,18 @@ class JobSetController:
         return tuple(
             _in_place_pod(pod)
             for pod in self._pods_of.get(stored.uid).values()
-            if pod.labels.get(fields.RESTART_ATTEMPT, "0") == attempt
+            if pod.labels.get(jobset.RESTART_ATTEMPT, "0") == attempt
         )
 
     def _uid_of_pod(self, pod: Pod) -> Iterable[str]:
-        uid = pod.labels.get(fields.JOB_SET_UID)
+        uid = pod.labels.get(jobset.JOB_SET_UID)
         return (uid,) if uid else ()
 
     def _pod_keys(self, pod: Pod) -> Iterable[str]:
         """Return the JobSet of a pod that takes part in an in-place restart."""
-        if fields.IN_PLACE_ATTEMPT not in pod.annotations and not pod.restarts:
+        if jobset.IN_PLACE_ATTEMPT not in pod.annotations and not pod.restarts:
             return ()
-        name = pod.labels.get(fields.JOB_SET_NAME)
+        name = pod.labels.get(jobset.JOB_SET_NAME)
         return (f"{pod.namespace}/{name}",) if name else ()
 
 
@@ -136,7 +136,7 @@ def _names(informer: Informer[StoredObject], namespace: str) -> frozenset[str]:
 
 
 def _in_place_pod(pod: Pod) -> InPlacePod:
-    text = pod.annotations.get(fields.IN_PLACE_ATTEMPT, "")
+    text = pod.annotations.get(jobset.IN_PLACE_ATTEMPT, "")
     return InPlacePod(
         name=pod.name,
         attempt=int(text) if text.isdecimal() else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windlass.api.kubeflow_fields import REPLICA_INDEX, REPLICA_TYPE
+from windlass.api.fields.kubeflow import REPLICA_INDEX, REPLICA_TYPE
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES, SERVICES
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.informers import Informer

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import WORKER
+from windlass.api.fields.kubeflow import WORKER
 from windlass.api.rbac_resources import ROLE_BINDINGS, ROLES
 from windlass.api.resources import (
     CONFIG_MAPS,

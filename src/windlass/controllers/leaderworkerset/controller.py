@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.api.resources import (
     CONTROLLER_REVISIONS,
     LEADER_WORKER_SETS,
@@ -28,7 +28,7 @@ from windlass.controllers.leaderworkerset.reconcile import (
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
-_MARK = fields.NAME.encode()
+_MARK = leaderworkerset.NAME.encode()
 
 
 def decode_member(raw: msgspec.Raw) -> StoredObject | None:
@@ -100,5 +100,5 @@ class LeaderWorkerSetController:
 
 
 def _set_keys(found: StoredObject) -> Iterable[str]:
-    name = (found.object["metadata"].get("labels") or {}).get(fields.NAME)
+    name = (found.object["metadata"].get("labels") or {}).get(leaderworkerset.NAME)
     return (f"{found.key.partition('/')[0]}/{name}",) if name else ()

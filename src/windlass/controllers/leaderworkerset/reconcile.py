@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.api.resources import (
     CONTROLLER_REVISIONS,
     LEADER_WORKER_SETS,
@@ -32,6 +32,7 @@ from windlass.controllers.effects import (
     controller_of,
     reference,
 )
+from windlass.controllers.leaderworkerset import members
 from windlass.controllers.pod_groups import patch_group, spec_patch
 from windlass.jobs.leaderworkerset import bodies, finishing
 from windlass.jobs.leaderworkerset.rollout import GroupState, LeaderSet, next_rollout
@@ -89,11 +90,11 @@ class _Reconciliation:
         self.leaders: dict[int, Json] = {}
         for pod in observed.pods:
             labels = pod["metadata"].get("labels") or {}
-            index = labels.get(fields.GROUP_INDEX, "")
+            index = labels.get(leaderworkerset.GROUP_INDEX, "")
             if not index.isdecimal():
                 continue
             self.members.setdefault(index, []).append(pod)
-            if labels.get(fields.WORKER_INDEX) == "0":
+            if labels.get(leaderworkerset.WORKER_INDEX) == "0":
                 self.leaders[int(index)] = pod
 
     def effects(self) -> Effects:
@@ -142,13 +143,13 @@ class _Reconciliation:
         """Return PodGroup → index and template, of the present pods and of those to come."""
         found = {}
         for index in range(replicas):
-            name = fields.group_name(self.found.name, index, self.found.template.revision)
+            name = leaderworkerset.group_name(self.found.name, index, self.found.template.revision)
             found[name] = (str(index), self.found.template)
         for pod in self.observed.pods:
-            index = (pod["metadata"].get("labels") or {}).get(fields.GROUP_INDEX, "")
+            index = (pod["metadata"].get("labels") or {}).get(leaderworkerset.GROUP_INDEX, "")
             template = self.templates.get(_revision(pod))
             if index and template is not None:
-                name = fields.group_name(self.found.name, index, template.revision)
+                name = leaderworkerset.group_name(self.found.name, index, template.revision)
                 found.setdefault(name, (index, template))
         return found
 
@@ -214,7 +215,7 @@ class _Reconciliation:
         if (rolling.get("partition") or 0) != wanted_rolling["partition"]:
             changes["updateStrategy"] = spec["updateStrategy"]
         annotations = present["metadata"].get("annotations") or {}
-        recorded = annotations.get(fields.REPLICAS) == str(self.found.replicas)
+        recorded = annotations.get(leaderworkerset.REPLICAS) == str(self.found.replicas)
         if not changes and recorded:
             return
         metadata = {
@@ -238,7 +239,7 @@ class _Reconciliation:
             self.plan.stage(Create(SERVICES, bodies.build_group_service(self.found, leader)))
         if template.size == 1 or name in self.observed.sets:
             return
-        if self.found.startup_policy == fields.LEADER_READY and not _is_ready(leader):
+        if self.found.startup_policy == leaderworkerset.LEADER_READY and not _is_ready(leader):
             return
         self.plan.stage(
             Create(STATEFUL_SETS, self._held_back(bodies.build_workers(self.found, template, leader)))
@@ -252,20 +253,26 @@ class _Reconciliation:
         restarted: set[int] = set()
         for index, leader in self.leaders.items():
             template = self.templates.get(_revision(leader))
-            workers = self.observed.sets.get(leader["metadata"]["name"])
-            members = [leader]
-            if workers is not None and _owned_by(workers, leader):
-                members += [pod for pod in self.members[str(index)] if _owned_by(pod, workers)]
-            if template is None or not _starts_again(template, members):
+            sets = self.observed.sets.get(leader["metadata"]["name"])
+            workers = []
+            if sets is not None and _owned_by(sets, leader):
+                workers = [pod for pod in self.members[str(index)] if _owned_by(pod, sets)]
+            if template is None or template.restart_policy not in members.RESTART_POLICIES:
+                continue
+            failed = members.first_ended(leader, workers, sets)
+            if not failed:
+                if change := members.record(template, workers, sets):
+                    self.plan.stage(change)
+                continue
+            if not members.may_restart(template, [leader, *workers]):
                 continue
             restarted.add(index)
-            if leader["metadata"].get("deletionTimestamp"):
-                continue
             meta = leader["metadata"]
+            if meta.get("deletionTimestamp"):
+                continue
             self.plan.stage(
                 Delete(PODS, meta["name"], meta["namespace"], meta["uid"], propagation="Foreground")
             )
-            failed = next(pod for pod in members if _has_ended(pod))["metadata"]["name"]
             message = (
                 f"Worker pod {failed} failed, deleted leader pod {meta['name']} to recreate group {index}"
             )
@@ -321,7 +328,7 @@ def _holds(present: Any, wanted: Any) -> bool:
 
 
 def _revision(obj: Json) -> str:
-    return (obj["metadata"].get("labels") or {}).get(fields.REVISION, "")
+    return (obj["metadata"].get("labels") or {}).get(leaderworkerset.REVISION, "")
 
 
 def _leader_set(present: Json | None) -> LeaderSet | None:
@@ -329,7 +336,7 @@ def _leader_set(present: Json | None) -> LeaderSet | None:
         return None
     spec, meta = present["spec"], present["metadata"]
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-    recorded = (meta.get("annotations") or {}).get(fields.REPLICAS) or ""
+    recorded = (meta.get("annotations") or {}).get(leaderworkerset.REPLICAS) or ""
     replicas = int(spec.get("replicas", 1))
     return LeaderSet(
         replicas,
@@ -349,24 +356,3 @@ def _is_ready(pod: Json) -> bool:
     return status.get("phase") == "Running" and any(
         one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()
     )
-
-
-def _has_ended(pod: Json) -> bool:
-    """Return whether a pod is being deleted or has restarted a container."""
-    if pod["metadata"].get("deletionTimestamp"):
-        return True
-    status = pod.get("status") or {}
-    counts = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    return status.get("phase") in ("Running", "Pending") and any(
-        (one.get("restartCount") or 0) > 0 for one in counts
-    )
-
-
-def _starts_again(template: GroupTemplate, members: list[Json]) -> bool:
-    policy = template.restart_policy
-    if policy not in (fields.RECREATE_ON_RESTART, fields.RECREATE_AFTER_START):
-        return False
-    if not any(_has_ended(pod) for pod in members):
-        return False
-    pending = any((pod.get("status") or {}).get("phase") in (None, "", "Pending") for pod in members)
-    return policy == fields.RECREATE_ON_RESTART or not pending

@@ -93,7 +93,7 @@ class PodGroupController:
         if kind == "size":
             return await self._resized(namespace, name)
         cached = self._pods.items.get(object_key)
-        if cached is None:
+        if cached is None or key not in self._pod_keys(cached):  # it got its group meanwhile, or ended
             return NOTHING
         by_owner = self._decided_by_owner(cached)
         if by_owner and not self._owners.ready:
@@ -116,6 +116,9 @@ class PodGroupController:
         return replace(found, problems=(*(unread or found.problems), *problems))
 
     async def _resized(self, namespace: str, name: str) -> Effects:
+        cached = self._groups.items.get(f"{namespace}/{name}")
+        if cached is not None and names.GROUPED_BY not in cached.annotations:
+            return NOTHING  # of a pod alone: it is created with the annotation or never has it
         group = await self._client.find(POD_GROUPS, name, namespace)
         if group is None or names.GROUPED_BY not in (group["metadata"].get("annotations") or {}):
             return NOTHING

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.api.errors import StatusError, WindlassError
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.errors import StatusError
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import BATCH_JOBS, JOB_SETS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
@@ -28,6 +28,7 @@ from windlass.kits.serving_certificates import ServingCertificate
 from windlass.kits.timestamps import rfc3339
 from windlass.observe import logs
 from windlass.observe.http_server import HttpServer, Receive, Scope, Send, ServerLimits, bind
+from windlass.observe.listening import cannot_listen
 
 MAX_BYTES = 1 << 16
 """Maximum length of a report in bytes."""
@@ -142,11 +143,8 @@ class ProgressEndpoint:
         try:
             listeners = bind(host, port)
         except OSError as error:
-            raise WindlassError(
-                ADDRESS,
-                f"cannot listen on {host or '*'}:{port}: {error.strerror or error}",
-                remedies=("choose another address in the setting controllers.progressBind, such as :10443",),
-            ) from error
+            remedy = "choose another address in the setting controllers.progressBind, such as :10443"
+            raise cannot_listen(host, port, error, remedy, code=ADDRESS) from error
         bound = int(listeners[0].getsockname()[1])
         await self._server.listen(self._serve, listeners, tls_context(certificate))
         return bound

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import BATCH_JOBS, JOB_SETS, PODS, VOLCANO_JOBS, by_kind
 from windlass.controllers.effects import Action, Create, Effects, controller_of
 from windlass.jobs.progress_access import ProgressAccess, with_access

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.queue_opening import CLOSED_BY_PARENT, closed_by_parent
+from windlass.api.queues.opening import CLOSED_BY_PARENT, closed_by_parent
 from windlass.api.resources import QUEUES
 from windlass.controllers.effects import Create, EffectPlan, Effects, EmitEvent, Patch, reference
 from windlass.controllers.queue.state_machine import QueuePhase, QueueTrigger, follow

@@ -1,6 +1,7 @@
 """Reconciliation of a RayCluster: head Service, PodGroup, pods, status.
 
-Failed pods are deleted, and created again under their names when they are gone. Pods above the wanted number of a
+Failed pods are deleted, and created again under their names when they are gone. One that fails again and again stays
+for a while before that, so that its node has rest and its end can be read. Pods above the wanted number of a
 group are deleted, those that are not ready first, then those with the highest numbers. With Ray's autoscaler only the
 pods in ``workersToDelete`` are deleted: it knows which ones are idle.
 """
@@ -8,10 +9,10 @@ pods in ``workersToDelete`` are deleted: it knows which ones are idle.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import POD_GROUPS, PODS, RAY_CLUSTERS, SERVICES
 from windlass.controllers.effects import (
     NOTHING,
@@ -44,6 +45,7 @@ class RayClusterSnapshot:
     ``group``: PodGroup with the cluster's name, of any owner.
     ``service``: Service with the name of the head's.
     ``now``: Unix seconds.
+    ``not_before``: name of a pod → time before which it is not replaced after a failure.
     ``scheduler``: default scheduler of pods.
     ``roles``: the server has role-based access.
     """
@@ -56,6 +58,7 @@ class RayClusterSnapshot:
     now: float
     scheduler: str
     roles: bool = False
+    not_before: Mapping[str, float] = field(default_factory=dict)
 
 
 def reconcile_cluster(obj: Json, observed: RayClusterSnapshot) -> Effects:
@@ -126,7 +129,7 @@ def _create_pods(
     cluster: RayCluster, named: Set[str], observed: RayClusterSnapshot, plan: EffectPlan
 ) -> None:
     missing = [slot for group in cluster.groups for slot in _free_slots(cluster, group, named, observed)]
-    if cluster.autoscaling and any(group.type == fields.HEAD for group, _ in missing):
+    if cluster.autoscaling and any(group.type == ray.HEAD for group, _ in missing):
         rights = build_rights(cluster, roles=observed.roles)
         plan.stage(*(Create(resource, body) for resource, body in rights))
     plan.stage(
@@ -183,12 +186,24 @@ def _delete_pods(
             slots = {cluster.pod_name(group, number): number for number in range(2 * len(live) + BATCH)}
             live.sort(key=lambda pod: (not pod.ready, slots.get(pod.name, len(slots))))
             unwanted += live[group.replicas :]
+    unwanted = [pod for pod in unwanted if not _waits(pod, named, observed, plan)]
     for pod in unwanted:
         if pod.failed and plan.about is not None:
+            cause = cluster_status.cause_of(pod)
             words = f"Deleted {pod.role} pod {cluster.namespace}/{pod.name}, which has failed"
+            words += f": {cause}" * bool(cause)
             plan.event(EmitEvent(plan.about, "Normal", f"Deleted{_type_of(pod)}Pod", words))
     plan.stage(*(Delete(PODS, pod.name, cluster.namespace, pod.uid) for pod in unwanted))
 
 
+def _waits(pod: RolePod, named: Set[str], observed: RayClusterSnapshot, plan: EffectPlan) -> bool:
+    """Return whether a pod that has failed is replaced only later."""
+    left = observed.not_before.get(pod.name, 0.0) - observed.now
+    if not pod.failed or pod.disrupted or pod.name in named or left <= 0:
+        return False
+    plan.requeue(left)
+    return True
+
+
 def _type_of(pod: RolePod) -> str:
-    return "Head" if pod.role == fields.HEAD else "Worker"
+    return "Head" if pod.role == ray.HEAD else "Worker"

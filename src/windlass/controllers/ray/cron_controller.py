@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import RAY_CRON_JOBS, RAY_JOBS
 from windlass.api.views.wire import moment
 from windlass.client.informers import Informer
@@ -123,9 +123,9 @@ def _job(cron: Json, name: str, due: float) -> Json:
             "namespace": metadata.get("namespace"),
             "labels": {
                 **{key: given[key] for key in _QUEUE_LABELS if key in given},
-                fields.CRON_JOB_NAME: metadata["name"],
+                ray.CRON_JOB_NAME: metadata["name"],
             },
-            "annotations": {fields.CRON_JOB_TIME: rfc3339(due)},
+            "annotations": {ray.CRON_JOB_TIME: rfc3339(due)},
             "ownerReferences": [controller_reference(RAY_CRON_JOBS, cron)],
         },
         "spec": copy.deepcopy(cron["spec"]["jobTemplate"]),

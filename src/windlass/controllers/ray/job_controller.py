@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import BATCH_JOBS, RAY_CLUSTERS, RAY_JOBS
 from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
@@ -51,7 +51,7 @@ class RayJobController:
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._rays.items.get(key)
-        if stored is None or stored.object["spec"].get("managedBy") not in (None, fields.OPERATOR):
+        if stored is None or stored.object["spec"].get("managedBy") not in (None, ray.OPERATOR):
             return NOTHING
         namespace, _, name = key.partition("/")
         status = stored.object.get("status") or {}
@@ -75,9 +75,9 @@ class RayJobController:
         job_id = obj["status"].get("jobId") or ""
         try:
             job = read_ray_job(obj)
-            async with self._dashboard(f"http://{head['podIP']}:{fields.DASHBOARD_PORT}") as dashboard:
+            async with self._dashboard(f"http://{head['podIP']}:{ray.DASHBOARD_PORT}") as dashboard:
                 info = await dashboard.job(job_id)
-                if info is None and job.mode == fields.HTTP_MODE:
+                if info is None and job.mode == ray.HTTP_MODE:
                     await dashboard.submit(_submission(job, job_id))
                     info = await dashboard.job(job_id)
                 return info

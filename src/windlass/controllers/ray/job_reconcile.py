@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import BATCH_JOBS, RAY_CLUSTERS, RAY_JOBS
 from windlass.client.ray_dashboard import RayJobInfo
 from windlass.controllers.effects import (
@@ -108,7 +108,7 @@ class _RayJobReconciliation:
             return
         self._become(kinds.INITIALIZING)
         self.status["jobId"] = self.job.job_id(self.attempt)
-        self.status["rayClusterName"] = self.job.selector.get(fields.CLUSTER) or self.job.cluster_name(
+        self.status["rayClusterName"] = self.job.selector.get(ray.CLUSTER) or self.job.cluster_name(
             self.attempt
         )
         self.status["startTime"] = rfc3339(self.observed.now)
@@ -125,9 +125,9 @@ class _RayJobReconciliation:
             return
         name = cluster["metadata"]["name"]
         self.status["dashboardURL"] = (
-            f"{fields.head_service_name(name)}.{self.job.namespace}.svc.cluster.local:{fields.DASHBOARD_PORT}"
+            f"{ray.head_service_name(name)}.{self.job.namespace}.svc.cluster.local:{ray.DASHBOARD_PORT}"
         )
-        if self.job.mode == fields.INTERACTIVE_MODE:
+        if self.job.mode == ray.INTERACTIVE_MODE:
             self._become(kinds.WAITING)
         else:
             self._become(kinds.RUNNING)
@@ -159,13 +159,13 @@ class _RayJobReconciliation:
         if self._leaves():
             return
         self.plan.requeue(POLL_SECONDS)
-        if self.job.mode == fields.K8S_JOB_MODE and self.observed.submitter is None:
+        if self.job.mode == ray.K8S_JOB_MODE and self.observed.submitter is None:
             self._create_submitter()
             return
         info, submitted = self.observed.info, self._submitter_end()
         if info is not None:
             self._take_over(info)
-        if self.job.mode == fields.K8S_JOB_MODE and submitted is None:
+        if self.job.mode == ray.K8S_JOB_MODE and submitted is None:
             return  # the submitter still copies the output of the job
         if info is not None and info.status in kinds.TERMINAL:
             failed = info.status == "FAILED"

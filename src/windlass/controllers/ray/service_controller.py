@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from windlass.api import ray_fields as fields
-from windlass.api.ray_fields import HEAD
+from windlass.api.fields import ray
+from windlass.api.fields.ray import HEAD
 from windlass.api.resources import PODS, RAY_CLUSTERS, RAY_SERVICES, SERVICES
 from windlass.api.views import Pod, decode_pod
 from windlass.client.errors import Unreachable
@@ -77,7 +77,7 @@ class RayServiceController:
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._rays.items.get(key)
-        if stored is None or stored.object["spec"].get("managedBy") not in (None, fields.OPERATOR):
+        if stored is None or stored.object["spec"].get("managedBy") not in (None, ray.OPERATOR):
             return NOTHING
         obj = stored.object
         namespace = key.partition("/")[0]
@@ -88,7 +88,7 @@ class RayServiceController:
             found.object["metadata"]["name"]: found.object
             for found in self._services_of.get(stored.uid).values()
         }
-        names = (fields.head_service_name(obj["metadata"]["name"]), serve_service_of(obj))
+        names = (ray.head_service_name(obj["metadata"]["name"]), serve_service_of(obj))
         now = self._clock.now()
         observed = RayServiceSnapshot(
             clusters={name: found.object for name, found in clusters.items()},
@@ -121,12 +121,12 @@ class RayServiceController:
     def _endpoints(self, service: Json | None, clusters: dict[str, StoredObject]) -> int:
         """Return the number of ready pods that the Service for requests selects."""
         selector = ((service or {}).get("spec") or {}).get("selector") or {}
-        cluster = clusters.get(selector.get(fields.CLUSTER) or "")
+        cluster = clusters.get(selector.get(ray.CLUSTER) or "")
         if cluster is None:
             return 0
         pods = self._pods_of.get(cluster.uid).values()
         return sum(
-            pod.ready and bool(pod.pod_ip) and pod.labels.get(fields.SERVE_LABEL) == "true" for pod in pods
+            pod.ready and bool(pod.pod_ip) and pod.labels.get(ray.SERVE_LABEL) == "true" for pod in pods
         )
 
     async def _heads(self, obj: Json, clusters: Iterable[StoredObject]) -> dict[str, HeadPod]:
@@ -137,13 +137,13 @@ class RayServiceController:
         found: dict[str, HeadPod] = {}
         for cluster in clusters:
             pods = self._pods_of.get(cluster.uid).values()
-            head = next((pod for pod in pods if pod.labels.get(fields.NODE_TYPE) == HEAD), None)
+            head = next((pod for pod in pods if pod.labels.get(ray.NODE_TYPE) == HEAD), None)
             if head is None or head.deleting:
                 continue
             found[cluster.object["metadata"]["name"]] = HeadPod(
                 head.name,
                 head.uid,
-                head.labels.get(fields.SERVE_LABEL, ""),
+                head.labels.get(ray.SERVE_LABEL, ""),
                 not service.exclude_head and bool(head.pod_ip) and await self._answers(head.pod_ip, service),
             )
         return found
@@ -169,7 +169,7 @@ class RayServiceController:
             return None
         name, uid = cluster["metadata"]["name"], cluster["metadata"]["uid"]
         try:
-            async with self._dashboard(f"http://{address}:{fields.DASHBOARD_PORT}") as dashboard:
+            async with self._dashboard(f"http://{address}:{ray.DASHBOARD_PORT}") as dashboard:
                 found = await dashboard.serve_applications()
                 if found and self._submitted.get(uid) == service.config:
                     return ServeApplications(name, found)

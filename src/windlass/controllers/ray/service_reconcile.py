@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.resources import PODS, RAY_CLUSTERS, RAY_SERVICES, SERVICES, Resource
 from windlass.controllers.effects import (
     NOTHING,
@@ -209,7 +209,7 @@ class _RayServiceReconciliation:
         if head.label == label:
             return
         namespace = self.service.namespace
-        patch = {"metadata": {"labels": {fields.SERVE_LABEL: label}}}
+        patch = {"metadata": {"labels": {ray.SERVE_LABEL: label}}}
         self.plan.stage(Patch(PODS, head.name, patch, namespace, uid=head.uid))
         words = f'Updated the serve label to "{label}" for the Head Pod {namespace}/{head.name}'
         self._report("UpdatedHeadPodServeLabel", words)
@@ -244,7 +244,7 @@ class _RayServiceReconciliation:
             self._report("CreatedService", f"Created the service {self.service.namespace}/{name}")
             return
         selector = present["spec"].get("selector") or {}
-        if selector.get(fields.CLUSTER) == body["spec"]["selector"][fields.CLUSTER]:
+        if selector.get(ray.CLUSTER) == body["spec"]["selector"][ray.CLUSTER]:
             return
         patch = {"spec": {"selector": body["spec"]["selector"]}}
         version = present["metadata"].get("resourceVersion")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.api.selectors import selects
 from windlass.client.informers import key_of
 
 Json = dict[str, Any]
@@ -109,10 +110,6 @@ def decode_backend_pod(raw: msgspec.Raw) -> BackendPod:
         over=status.phase in ("Succeeded", "Failed"),
         ports=ports,
     )
-
-
-def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from windlass.api.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
+from windlass.api.selectors import selects
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.controllers.services.backends import BackendPod, decode_backend_pod, selects
+from windlass.controllers.services.backends import BackendPod, decode_backend_pod
 from windlass.controllers.services.reconcile import SERVICE_NAME, ServiceSnapshot, reconcile_service
 
 Json = dict[str, Any]

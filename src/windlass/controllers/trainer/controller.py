@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import trainer_fields as fields
 from windlass.api.errors import StatusError
-from windlass.api.jobset_fields import JOB_SET_NAME
+from windlass.api.fields import trainer
+from windlass.api.fields.jobset import JOB_SET_NAME
 from windlass.api.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIG_MAPS,
@@ -112,7 +112,7 @@ class TrainJobController:
 
     def _runtime(self, obj: Json) -> Json | None:
         reference = (obj.get("spec") or {}).get("runtimeRef") or {}
-        kind = fields.runtime_kind(reference)
+        kind = trainer.runtime_kind(reference)
         if kind is None:
             return None
         name = str(reference.get("name"))

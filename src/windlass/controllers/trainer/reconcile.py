@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import trainer_fields as fields
+from windlass.api.fields import trainer
 from windlass.api.resources import CONFIG_MAPS, JOB_SETS, SECRETS, TRAIN_JOBS, Resource
 from windlass.controllers.effects import (
     NOTHING,
@@ -72,7 +72,7 @@ def reconcile_train_job(obj: Json, observed: TrainSnapshot) -> Effects:
     """Reconcile one TrainJob. Pure but for ``observed.keys``."""
     if obj["metadata"].get("deletionTimestamp"):
         return NOTHING
-    if (obj.get("spec") or {}).get("managedBy") not in (None, "", fields.CONTROLLER_NAME):
+    if (obj.get("spec") or {}).get("managedBy") not in (None, "", trainer.CONTROLLER_NAME):
         return NOTHING
     return _TrainReconciliation(obj, observed).effects()
 
@@ -179,7 +179,7 @@ class _TrainReconciliation:
     def _runtime(self) -> tuple[Json | None, str]:
         """Return the recorded runtime, or record it."""
         reference_ = self.spec.get("runtimeRef") or {}
-        kind = fields.runtime_kind(reference_)
+        kind = trainer.runtime_kind(reference_)
         if kind is None:
             text = f"unsupported runtime: {reference_.get('kind')}.{reference_.get('apiGroup')}"
             self.conditions.set(words.FAILED, True, "TrainingRuntimeNotSupported", text)

@@ -12,6 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.controllers.workflow.kinds import archived_logs
+from windlass.controllers.workflow.kinds.sending import form_of
+from windlass.workflow.checks.artifacts import sent_to
+
 Json = dict[str, Any]
 MAX_BYTES = 256 * 1024
 """Maximum size (bytes) of a result and of a parameter, as in Argo."""
@@ -25,12 +29,21 @@ if [ -n "$WINDLASS_IN" ]; then
   printf '%s\n' "$WINDLASS_IN" | while read -r hash path sub; do
     mkdir -p "$(dirname "$path")" &&
     if [ "${hash#raw:}" != "$hash" ]; then printf '%s' "${hash#raw:}" | base64 -d >"$path"
+    elif [ "${hash#file:}" != "$hash" ]; then
+      x="/var/run/windlass/inputs/${hash#file:}"
+      [ ! -e "$x" ] || { rm -rf "$path"; cp -a "$x${sub:+/$sub}" "$path"; }
     else mkdir -p "$d/x" && tar -xzf "/var/run/windlass/artifacts/$hash" -C "$d/x" &&
       for x in "$d/x/"*; do mv "$x${sub:+/$sub}" "$path"; done && rm -rf "$d/x"
     fi || { echo "windlass: artifact $path cannot be placed" >&2; exit 64; }
   done || exit 64
 fi
-if [ -n "$WINDLASS_RESULT" ]; then
+if [ -n "$WINDLASS_LOG" ]; then
+  mkfifo "$d/p" "$d/e" && {
+    tee -a "$d/main.log" ${WINDLASS_RESULT:+"$d/r"} <"$d/p" & t=$!
+    tee -a "$d/main.log" <"$d/e" >&2 & t="$t $!"
+  }
+  "$@" >"$d/p" 2>"$d/e" &
+elif [ -n "$WINDLASS_RESULT" ]; then
   mkfifo "$d/p" && { tee "$d/r" <"$d/p" & t=$!; }
   "$@" >"$d/p" &
 else
@@ -41,6 +54,7 @@ trap 'kill -TERM $c 2>/dev/null' TERM INT
 wait $c; code=$?
 while kill -0 $c 2>/dev/null; do wait $c; code=$?; done
 [ -n "$t" ] && wait $t
+for other in $WINDLASS_SET; do while [ ! -e "/var/run/windlass/set/$other" ]; do sleep 0.1; done; done
 emit() {
   printf '\n::windlass-output %s %s\n' "$1" "$2"
   [ -n "$3" ] && head -c 262145 "$3" | base64
@@ -49,11 +63,20 @@ emit() {
 [ -n "$WINDLASS_RESULT" ] && emit result ok "$d/r"
 printf '%s\n' "$WINDLASS_OUT" | while read -r kind name path; do
   [ -n "$path" ] || continue
+  [ "$path" = @log ] && path="$d/main.log"
   if [ ! -e "$path" ]; then emit "$kind/$name" missing ""
   elif [ "$kind" = artifact ]; then
     s=/var/run/windlass/artifacts; mkdir -p "$s" && tar -czf "$d/a" -C "$(dirname "$path")" "$(basename "$path")" &&
     h=$(sha256sum "$d/a" | cut -d' ' -f1) && cp "$d/a" "$s/.$h.$$" && mv "$s/.$h.$$" "$s/$h" &&
     printf %s "$h" >"$d/h" && emit "artifact/$name" ok "$d/h" || emit "artifact/$name" failed ""
+  elif [ "${kind#send-}" != "$kind" ]; then
+    o=/var/run/windlass/outbox
+    if [ "$kind" = send-tar ]; then tar -czf "$o/.$name.new" -C "$(dirname "$path")" "$(basename "$path")"
+    else cp -R "$path" "$o/.$name.new"; fi && chmod -R a+rX "$o/.$name.new" && mv "$o/.$name.new" "$o/$name" ||
+      { emit "artifact/$name" failed ""; continue; }
+    while [ ! -e "$o/.$name.told" ]; do sleep 0.1; done
+    if [ -s "$o/.$name.told" ]; then emit "artifact/$name" refused "$o/.$name.told"
+    else emit "artifact/$name" sent ""; fi
   else emit "$kind/$name" ok "$path"
   fi
 done
@@ -98,11 +121,17 @@ def out_lines(template: Mapping[str, Any]) -> list[str]:
         if (parameter.get("valueFrom") or {}).get("path")
     ]
     lines += [
-        f"artifact {item['name']} {item['path']}"
+        f"{_kind(item)} {item['name']} {item['path']}"
         for item in outputs.get("artifacts") or ()
         if item.get("path")
     ]
     return lines
+
+
+def _kind(artifact: Mapping[str, Any]) -> str:
+    if not sent_to(artifact):
+        return "artifact"
+    return "send-tar" if form_of(artifact) == "tar" else "send-files"
 
 
 def outputs_of(
@@ -137,19 +166,38 @@ def outputs_of(
             problem = (
                 f"output parameter {parameter['name']!r}: {source['path']} does not exist after the container"
             )
-    artifacts = []
-    for artifact in declared.get("artifacts") or ():
-        state, content = log.get(f"artifact/{artifact['name']}", ("missing", ""))
-        if state == "ok":
-            artifacts.append({**artifact, "store": {"sha256": content}})
-        elif not artifact.get("optional") and artifact.get("path") and strict:
-            problem = (
-                f"output artifact {artifact['name']!r}: {artifact['path']} is {state} after the container"
-            )
+    artifacts, wrong = _artifacts(declared, log, strict)
+    problem = wrong or problem
     if parameters:
         found["parameters"] = parameters
     if artifacts:
         found["artifacts"] = artifacts
+    return found, problem
+
+
+def _artifacts(
+    declared: Mapping[str, Any], log: Mapping[str, tuple[str, str]], strict: bool
+) -> tuple[list[Json], str]:
+    """Return the output artifacts, and what is wrong with the last one that is not there."""
+    found: list[Json] = []
+    problem = ""
+    for artifact in declared.get("artifacts") or ():
+        state, content = log.get(f"artifact/{artifact['name']}", ("missing", ""))
+        entry = {
+            key: value for key, value in artifact.items() if (key, value) != ("path", archived_logs.PATH)
+        }
+        if state == "ok":
+            found.append({**entry, "store": {"sha256": content}})
+        elif state == "sent":
+            found.append(entry)
+        elif state == "refused":
+            place = artifact.get("s3") or artifact.get("http") or {}
+            where = f"s3://{place.get('bucket')}/{place.get('key')}" if "s3" in artifact else place.get("url")
+            problem = f"output artifact {artifact['name']!r} cannot be stored at {where}: {content}"
+        elif not artifact.get("optional") and artifact.get("path") and strict:
+            problem = (
+                f"output artifact {artifact['name']!r}: {artifact['path']} is {state} after the container"
+            )
     return found, problem
 
 

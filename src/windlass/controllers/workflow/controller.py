@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
     CLUSTER_WORKFLOW_TEMPLATES,
@@ -20,32 +22,38 @@ from windlass.api.resources import (
     by_kind,
 )
 from windlass.client.client import Client
-from windlass.client.informers import Informer
+from windlass.client.informers import Informer, key_of
 from windlass.controllers.apply_effects import Failure
 from windlass.controllers.custom_kinds import FollowedKinds, kinds_of
 from windlass.controllers.effects import NOTHING, Create, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.controllers.workflow import capture, labels
-from windlass.controllers.workflow.observe import WorkflowPod, decode_workflow_pod
-from windlass.controllers.workflow.reconcile import (
-    ARTIFACT_CLAIM,
-    CapturedOutputs,
-    WorkflowSnapshot,
-    reconcile_workflow,
-)
+from windlass.controllers.workflow import capture, checkpoints, first_wave, labels
+from windlass.controllers.workflow.decoded import DecodedNodes
+from windlass.controllers.workflow.kinds import artifacts, http
+from windlass.controllers.workflow.kinds.plugin import SUFFIX
+from windlass.controllers.workflow.observe import WorkflowPod, decode_workflow_pod, differs, needs_pod
+from windlass.controllers.workflow.pods import ARTIFACT_CLAIM
+from windlass.controllers.workflow.reconcile import QUOTA_SECONDS, reconcile_workflow
+from windlass.controllers.workflow.snapshot import CapturedOutputs, WorkflowSnapshot
 from windlass.controllers.workflow.storage import read_nodes
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339
+from windlass.workflow import artifact_gc
 from windlass.workflow.locks import LockTable, locks_of
-from windlass.workflow.node import NodeStatus
+from windlass.workflow.node import NodeStatus, pod_name
 from windlass.workflow.run import CacheEntry, Surroundings
 from windlass.workflow.specification import template_scope
 from windlass.workflow.templates import holder_scopes
 
 Json = dict[str, Any]
 READERS = 8
+QUOTA = "exceeded quota"
 """Maximum number of logs and objects that are read concurrently."""
+LARGE_BYTES = 96 * 1024
+"""Size (bytes) from which on a workflow is reconciled less often."""
+BYTES_PER_SECOND, MAX_REST_SECONDS = 256 * 1024, 2.0
+"""Rate at which a large workflow is written, and the maximum of the interval between two reconciliations of it."""
 _LINES_PER_OUTPUT = 5000
 """Lines of a log that an output of the largest size takes."""
 
@@ -64,10 +72,12 @@ class WorkflowController:
         locks: LockTable,
         *,
         templates: bool = True,
+        scheduler: str = "",
     ) -> None:
-        """``templates``: the server has WorkflowTemplates."""
+        """``templates``: the server has WorkflowTemplates. ``scheduler``: of pods that name none."""
         self.name = kind.kind.lower()
         self._kind, self._client, self._clock, self._locks = kind, client, clock, locks
+        self._scheduler = scheduler
         self._workflows: Informer[StoredObject] = informers.informer(kind, decode=decode_stored_object)
         self._templates: list[Informer[StoredObject]] = [
             informers.informer(found, decode=decode_stored_object)
@@ -77,13 +87,16 @@ class WorkflowController:
         self._pods_of = RecordIndex(self._pods, lambda pod: (pod.owner[2],), lambda pod: pod.key)
         self._kinds = FollowedKinds(informers)
         self._refused: dict[str, dict[str, str]] = {}
+        self._over_quota: dict[str, tuple[float, dict[str, str]]] = {}
+        self._decoded = DecodedNodes()
+        self._looked: dict[str, float] = {}
         self._read = asyncio.Semaphore(READERS)
         self._knows_locks = False
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
             WatchedCollection(self._workflows, lambda found: [found.key]),
-            WatchedCollection(self._pods, self._key_of_pod),
+            WatchedCollection(self._pods, self._key_of_pod, differs),
             *(WatchedCollection(informer, lambda _: ()) for informer in self._templates),
             WatchedCollection(self._kinds.informer, lambda _: ()),
         )
@@ -92,38 +105,79 @@ class WorkflowController:
         return ()
 
     def note_failures(self, key: str, failures: Sequence[Failure]) -> None:
-        """Note which pods and objects the server refuses: their nodes become errors."""
+        """Note which pods and objects the server refuses: their nodes become errors, or wait for a quota."""
         for failure in failures:
-            if (
-                failure.refused
-                and isinstance(failure.action, Create)
-                and "exceeded quota" not in failure.message
-            ):
-                metadata = failure.action.object["metadata"]
-                node = (metadata.get("annotations") or {}).get(labels.NODE_ID)
-                if node:
-                    self._refused.setdefault(key, {})[node] = failure.message
+            if not failure.refused or not isinstance(failure.action, Create):
+                continue
+            metadata = failure.action.object["metadata"]
+            node = (metadata.get("annotations") or {}).get(labels.NODE_ID)
+            if node and QUOTA in failure.message:
+                _, others = self._over_quota.get(key, (0.0, {}))
+                end = self._clock.monotonic() + QUOTA_SECONDS
+                self._over_quota[key] = (end, {**others, node: failure.message})
+            elif node and not self._passes(failure):
+                self._refused.setdefault(key, {})[node] = failure.message
         if not failures:
             self._refused.pop(key, None)
+
+    def _rest(self, key: str, stored: StoredObject) -> float:
+        """Return the seconds for which a large workflow is left alone: each look at it writes all of it."""
+        size = len(stored.raw)
+        if size < LARGE_BYTES or labels.COMMAND.encode() in stored.raw:
+            self._looked.pop(key, None)
+            return 0.0
+        now = self._clock.monotonic()
+        rest = self._looked.get(key, 0.0) + min(MAX_REST_SECONDS, size / BYTES_PER_SECOND) - now
+        if rest <= 0 or key not in self._looked:
+            self._looked[key] = now
+            return 0.0
+        return rest
+
+    def _passes(self, failure: Failure) -> bool:
+        """Return whether a refusal may end by itself: by the pod of a deleted workflow of the same name and kind."""
+        assert isinstance(failure.action, Create)
+        metadata = failure.action.object["metadata"]
+        present = self._pods.items.get(key_of(metadata.get("namespace") or "", metadata["name"]))
+        return (
+            failure.action.resource is PODS
+            and "already exists" in failure.message
+            and present is not None
+            and present.owner[0] == self._kind.kind
+        )
 
     async def reconcile(self, key: str) -> Effects:
         stored = self._workflows.items.get(key)
         if stored is None:
             self._refused.pop(key, None)
+            self._over_quota.pop(key, None)
+            self._decoded.forget(key)
+            self._looked.pop(key, None)
             self._locks.forget(key)
             return NOTHING
+        rest = self._rest(key, stored)
+        if rest > 0:
+            return Effects((), (), rest, None)
         self._learn_locks()
         workflow = stored.object
         workflow.setdefault("apiVersion", self._kind.api_version)
         workflow.setdefault("kind", self._kind.kind)
         snapshot = await self._observe(key, stored, workflow)
-        return reconcile_workflow(self._kind, workflow, snapshot)
+        effects = reconcile_workflow(self._kind, workflow, snapshot)
+        self._decoded.note(key, workflow, effects, snapshot.nodes)
+        return effects
 
     async def _observe(self, key: str, stored: StoredObject, workflow: Json) -> WorkflowSnapshot:
         namespace = key.partition("/")[0]
         status: Json = workflow.get("status") or {}
-        chunks = await self._chunks(namespace, workflow["metadata"]["name"], status)
-        nodes = read_nodes(status, [data for _, data in chunks])
+        commanded = labels.COMMAND in (workflow["metadata"].get("annotations") or {})
+        ended = bool(status.get("finishedAt")) and not commanded
+        chunks: list[tuple[str, bytes]] = []
+        nodes: dict[str, NodeStatus] = {}
+        spec = workflow.get("spec") or {}
+        held = labels.ARTIFACT_GC in (workflow["metadata"].get("finalizers") or ())
+        if not ended or held or spec.get("podGC") or artifact_gc.wanted(spec):
+            chunks = await self._chunks(namespace, workflow["metadata"]["name"], status)
+            nodes = self._decoded.take(key, workflow) or read_nodes(status, [data for _, data in chunks])
         pods = {
             pod.node_id: pod
             for pod in self._pods_of.get(stored.uid).values()
@@ -132,14 +186,16 @@ class WorkflowController:
         templates = self._referred(namespace, workflow.get("spec") or {})
         snapshot = WorkflowSnapshot(
             nodes=nodes,
-            pods=pods,
+            pods=pods if ended else pods | await self._late_pods(stored, nodes, pods),
             now=self._clock.now(),
             templates=templates,
             lookup=self._lookup,
             refused=self._refused.get(key, {}),
             chunks=tuple(name for name, _ in chunks),
+            scheduler=self._scheduler,
+            reused=await self._reused(namespace, workflow) if commanded else {},
         )
-        if status.get("finishedAt") and labels.COMMAND not in (workflow["metadata"].get("annotations") or {}):
+        if ended:
             return snapshot
         specs = [
             workflow.get("spec") or {},
@@ -148,11 +204,22 @@ class WorkflowController:
         ]
         config_maps = await self._config_maps(namespace, specs)
         self._set_limits(namespace, specs, config_maps)
+        tried_again_at, over_quota = self._over_quota.get(key, (0.0, {}))
+        if self._clock.monotonic() >= tried_again_at:
+            self._over_quota.pop(key, None)
+            over_quota = {}
+        if not status.get("phase") and first_wave.admitted_together(spec):
+            over_quota = {}  # the first wave is one gang: its pods begin at one look
+        # Under a used-up quota, to create a pod again that exists is "exceeded quota" too, not "already exists".
+        created = frozenset(id_ for id_ in over_quota if id_ in pods and not pods[id_].deleted)
+        waiting = {id_: why for id_, why in over_quota.items() if id_ not in created}
         return replace(
             snapshot,
             captured=await self._capture(namespace, nodes, pods),
             objects=await self._objects(nodes),
-            surroundings=_surroundings(config_maps, self._locks),
+            surroundings=replace(_surroundings(config_maps, self._locks), held=waiting.keys()),
+            over_quota=waiting,
+            created=created,
             config_maps=frozenset(name for name, found in config_maps.items() if found is not None),
             claims=await self._claims(namespace, specs),
         )
@@ -214,6 +281,9 @@ class WorkflowController:
             str(((memo.get("cache") or {}).get("configMap") or {}).get("name"))
             for memo in _found(specs, "memoize")
         }
+        names |= {
+            f"{plugin}{SUFFIX}" for one in _found(specs, "plugin") if isinstance(one, dict) for plugin in one
+        }
         wanted = sorted(name for name in names if name and "{{" not in name)
         found = await asyncio.gather(*(self._find(CONFIG_MAPS, name, namespace) for name in wanted))
         return dict(zip(wanted, found, strict=True))
@@ -221,6 +291,20 @@ class WorkflowController:
     async def _find(self, kind: Resource, name: str, namespace: str | None) -> Json | None:
         async with self._read:
             return await self._client.find(kind, name, namespace)
+
+    async def _late_pods(
+        self, workflow: StoredObject, nodes: Mapping[str, NodeStatus], pods: Mapping[str, WorkflowPod]
+    ) -> dict[str, WorkflowPod]:
+        """Read the pods that the cache does not show: it may be far behind that of workflows."""
+        namespace, _, name = workflow.key.partition("/")
+        missing = [node for node in nodes.values() if node.id not in pods and needs_pod(node)]
+        found = await asyncio.gather(*(self._find(PODS, pod_name(name, node), namespace) for node in missing))
+        late = (decode_workflow_pod(msgspec.json.encode(pod)) for pod in found if pod is not None)
+        return {
+            pod.node_id: pod
+            for pod in late
+            if pod is not None and pod.owner[2] == workflow.uid and not (pod.deleted and pod.ended)
+        }
 
     async def _chunks(self, namespace: str, name: str, status: Json) -> list[tuple[str, bytes]]:
         """Return the ConfigMaps with nodes that do not fit into the status."""
@@ -234,8 +318,20 @@ class WorkflowController:
             found.append((part, base64.b64decode(config_map["binaryData"]["nodes"])))
         return found
 
+    async def _reused(self, namespace: str, workflow: Json) -> dict[str, NodeStatus]:
+        """Return the nodes of the workflow that a request names, to take over its results."""
+        try:
+            request = json.loads(workflow["metadata"]["annotations"][labels.COMMAND])
+        except ValueError:
+            return {}
+        name = request.get("of") if isinstance(request, dict) else None
+        found = await self._find(self._kind, str(name), namespace) if name else None
+        status: Json = (found or {}).get("status") or {}
+        return read_nodes(status, [data for _, data in await self._chunks(namespace, str(name), status)])
+
     async def _claims(self, namespace: str, specs: list[Json]) -> frozenset[str]:
-        if not any(_found(specs, "artifacts")):
+        resumes = any(map(checkpoints.resumes, _with_retries(specs)))
+        if not resumes and not any(_found(specs, "artifacts")):
             return frozenset()
         found = await self._find(PERSISTENT_VOLUME_CLAIMS, ARTIFACT_CLAIM, namespace)
         return frozenset({ARTIFACT_CLAIM} if found is not None else ())
@@ -263,10 +359,15 @@ class WorkflowController:
                 )
                 text = b"".join([part async for part in stream])
         except StatusError as problem:
-            return CapturedOutputs({}, f"the outputs cannot be read from the log: {problem.message}")
+            message = f"the outputs cannot be read from the log: {problem.message}"
+            return CapturedOutputs({}, message, unreadable=problem.code >= 500)
         log = capture.parse_log(text.decode(errors="replace"))
         strict = pod.status.phase == "Succeeded"
-        return CapturedOutputs(*capture.outputs_of({"outputs": declared}, log, strict=strict))
+        found, problem = capture.outputs_of({"outputs": declared}, log, strict=strict)
+        found, failure = http.judged(declared, found)
+        found, wrong = artifacts.transformed(declared, found)
+        problem = problem or wrong
+        return CapturedOutputs(found, problem, failure=failure)
 
     async def _objects(self, nodes: Mapping[str, NodeStatus]) -> dict[str, Json | None]:
         waiting = [node for node in nodes.values() if node.managed_object and not node.fulfilled]
@@ -282,13 +383,6 @@ class WorkflowController:
         return (f"{pod.key.partition('/')[0]}/{name}",) if kind == self._kind.kind else ()
 
 
-def _passes(failure: Failure) -> bool:
-    """Return whether a refusal may end by itself: a quota, or the pod of a deleted workflow of the same name."""
-    assert isinstance(failure.action, Create)
-    taken = failure.action.resource is PODS and "already exists" in failure.message
-    return taken or "exceeded quota" in failure.message
-
-
 def _found(values: Any, field: str) -> Iterable[Any]:
     """Yield the values of a field, at any depth."""
     if isinstance(values, dict):
@@ -299,6 +393,10 @@ def _found(values: Any, field: str) -> Iterable[Any]:
     elif isinstance(values, list):
         for value in values:
             yield from _found(value, field)
+
+
+def _with_retries(specs: list[Json]) -> Iterable[Json]:
+    return ({"retryStrategy": found} for found in _found(specs, "retryStrategy"))
 
 
 def _surroundings(config_maps: Mapping[str, Json | None], locks: LockTable) -> Surroundings:

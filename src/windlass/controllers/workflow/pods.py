@@ -5,11 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import posixpath
+from dataclasses import replace
 from typing import Any
 
 from windlass.api.resources import Resource
 from windlass.controllers.effects import controller_reference
-from windlass.controllers.workflow import capture, labels
+from windlass.controllers.workflow import capture, checkpoints, labels
+from windlass.controllers.workflow.kinds import archived_logs, container_set, sending
+from windlass.controllers.workflow.kinds.artifacts import FOLDER, VOLUME, fetched, fetcher, way_of
+from windlass.controllers.workflow.kinds.lowering import lowered
+from windlass.controllers.workflow.kinds.patch import patched
+from windlass.controllers.workflow.kinds.plugin import Config, with_plugin
+from windlass.workflow.checks.artifacts import FETCHED
+from windlass.workflow.images import command_of
 from windlass.workflow.language.errors import EvaluationError
 from windlass.workflow.node import pod_name
 from windlass.workflow.run import Start
@@ -18,6 +26,8 @@ Json = dict[str, Any]
 STAGING = "/argo/staging"
 """Directory with the source of a script."""
 ARTIFACTS = "/var/run/windlass/artifacts"
+ARTIFACT_CLAIM = "windlass-artifacts"
+"""Claim of the namespace with the store of artifacts, and its volume in a pod."""
 _PRIVATE = ("/tmp", "/mnt", "/out", "/output", "/outputs")
 """Directories that are private to the pod if outputs are written there."""
 _FROM_SPEC = (
@@ -27,29 +37,35 @@ _FROM_SPEC = (
 )  # fmt: skip
 
 
-def build_pod(kind: Resource, workflow: Json, spec: Json, start: Start, now: float) -> Json:
-    """Return the pod of a leaf. Raises :class:`EvaluationError`."""
-    metadata, template, node = workflow["metadata"], start.template, start.node
+def build_pod(
+    kind: Resource, workflow: Json, spec: Json, start: Start, now: float, config: Config = lambda *_: None
+) -> Json:
+    """Return the pod of a leaf. ``config``: texts of ConfigMaps. Raises :class:`EvaluationError`."""
+    template = archived_logs.with_logs(spec, lowered(with_plugin(start.template, workflow, config)))
+    judged = not {"successCondition", "transformation"}.isdisjoint(template.get("outputs") or {})
+    start = replace(start, template=template, wants_result=start.wants_result or judged)
+    metadata, node = workflow["metadata"], start.node
     own = template.get("metadata") or {}
     shared = spec.get("podMetadata") or {}
-    annotations = {
-        **(shared.get("annotations") or {}),
-        **(own.get("annotations") or {}),
-        labels.NODE_ID: node.id,
-        labels.NODE_NAME: node.name,
-    }
-    container = _container(template, start)
-    if "script" in template:
-        annotations[labels.SCRIPT] = str(template["script"].get("source") or "")
-    if capture.wanted(template, start.wants_result):
-        annotations[labels.OUTPUTS] = json.dumps(template.get("outputs") or {}, separators=(",", ":"))
+    containers = [_container(template, start)]
+    if checkpoints.resumes(template):
+        checkpoints.add_checkpoint(containers[0], workflow, node)
+    if "containerSet" in template:
+        containers = container_set.in_order(template, [*containers, *container_set.others_of(template)])
     body: Json = {
         "restartPolicy": "Never",
-        "containers": [container, *(template.get("sidecars") or ())],
-        "volumes": _volumes(spec, template, container, metadata["name"]),
+        "containers": containers,
+        "volumes": _volumes(spec, template, containers, metadata["name"]),
+        "initContainers": [
+            *((one,) if (one := fetcher(template)) is not None else ()),
+            *(_mirrored(one, containers[0]) for one in template.get("initContainers") or ()),
+            *(
+                {**_mirrored(one, containers[0]), "restartPolicy": "Always"}
+                for one in template.get("sidecars") or ()
+            ),
+            *((one,) if (one := sending.sender(template)) is not None else ()),
+        ],
     }
-    if template.get("initContainers"):
-        body["initContainers"] = template["initContainers"]
     for field in _FROM_SPEC:
         value = template.get(field, spec.get(field))
         if value not in (None, "", [], {}):
@@ -72,17 +88,52 @@ def build_pod(kind: Resource, workflow: Json, spec: Json, start: Start, now: flo
                 **(own.get("labels") or {}),
                 labels.WORKFLOW: metadata["name"][:63],
             },
-            "annotations": annotations,
+            "annotations": _annotations(spec, start),
             "ownerReferences": [controller_reference(kind, workflow)],
         },
-        "spec": {name: value for name, value in body.items() if value not in ([], None)},
+        "spec": patched(
+            {name: value for name, value in body.items() if value not in ([], None)},
+            spec.get("podSpecPatch"),
+            template.get("podSpecPatch"),
+        ),
     }
 
 
+def _annotations(spec: Json, start: Start) -> dict[str, str]:
+    template, node = start.template, start.node
+    annotations = {
+        **((spec.get("podMetadata") or {}).get("annotations") or {}),
+        **((template.get("metadata") or {}).get("annotations") or {}),
+        labels.NODE_ID: node.id,
+        labels.NODE_NAME: node.name,
+    }
+    if "script" in template:
+        annotations[labels.SCRIPT] = str(template["script"].get("source") or "")
+    if capture.wanted(template, start.wants_result):
+        annotations[labels.OUTPUTS] = json.dumps(template.get("outputs") or {}, separators=(",", ":"))
+    if template.get("daemon"):
+        annotations[labels.DAEMON] = "true"
+    return annotations
+
+
+def _mirrored(container: Json, main: Json) -> Json:
+    """Return an init container or a sidecar. With ``mirrorVolumeMounts`` it has the mounts of the main one."""
+    body = {key: value for key, value in container.items() if key != "mirrorVolumeMounts"}
+    if container.get("mirrorVolumeMounts"):
+        body["volumeMounts"] = [*(body.get("volumeMounts") or ()), *(main.get("volumeMounts") or ())]
+    return body
+
+
 def _container(template: Json, start: Start) -> Json:
-    container = dict(template.get("script") or template.get("container") or {})
+    container: Json
+    if "containerSet" in template:
+        container = container_set.main_of(template)
+    else:
+        main = template.get("script") or template.get("container") or {}
+        container = {**main, "name": labels.MAIN}
     container.pop("source", None)
-    container["name"] = labels.MAIN
+    if "script" not in template and (known := command_of(container)):
+        container["command"] = known
     command = [*(container.get("command") or ()), *(container.get("args") or ())]
     mounts: list[Json] = list(container.get("volumeMounts") or ())
     if "script" in template:
@@ -94,8 +145,12 @@ def _container(template: Json, start: Start) -> Json:
         _wrap(container, template, command, start)
     private = private_directories(template, mounts)
     mounts += [{"name": f"outputs{path.replace('/', '-')}", "mountPath": path} for path in private]
-    if uses_artifacts(template):
-        mounts.append({"name": "windlass-artifacts", "mountPath": ARTIFACTS})
+    if fetched(template):
+        mounts.append({"name": VOLUME, "mountPath": FOLDER})
+    if sending.sent(template):
+        mounts.append({"name": sending.VOLUME, "mountPath": sending.FOLDER})
+    if _stores_artifacts(template):
+        mounts.append({"name": ARTIFACT_CLAIM, "mountPath": ARTIFACTS})
     if mounts:
         container["volumeMounts"] = mounts
     return container
@@ -111,8 +166,12 @@ def _wrap(container: Json, template: Json, command: list[str], start: Start) -> 
     container["command"] = ["sh", "-c", capture.SCRIPT, "windlass-capture", *command]
     container.pop("args", None)
     environment: list[Json] = list(container.get("env") or ())
+    if "containerSet" in template and (others := container_set.ended_before_outputs(template)):
+        environment.append({"name": "WINDLASS_SET", "value": " ".join(others)})
     if start.wants_result:
         environment.append({"name": "WINDLASS_RESULT", "value": "1"})
+    if archived_logs.archives(template):
+        environment.append({"name": "WINDLASS_LOG", "value": "1"})
     if lines := capture.out_lines(template):
         environment.append({"name": "WINDLASS_OUT", "value": "\n".join(lines)})
     if lines := _in_lines(template):
@@ -129,17 +188,26 @@ def _in_lines(template: Json) -> list[str]:
         if raw := artifact.get("raw"):
             data = base64.b64encode(str(raw.get("data", "")).encode()).decode()
             lines.append(f"raw:{data} {artifact['path']}")
+        elif way_of(artifact):
+            lines.append(f"file:{artifact['name']} {artifact['path']} {artifact.get('subPath', '')}".rstrip())
+        elif parts := (artifact.get("store") or {}).get("parts"):
+            lines += [f"{part['sha256']} {artifact['path']}/{part['name']}" for part in parts]
         elif stored := artifact.get("store"):
             lines.append(f"{stored['sha256']} {artifact['path']} {artifact.get('subPath', '')}".rstrip())
         else:
             raise EvaluationError(
-                f"inputs.artifacts.{artifact.get('name')}: only raw artifacts and those of earlier nodes can be read: "
-                "fetch the others in a container"
+                f"inputs.artifacts.{artifact.get('name')}: artifacts are raw, those of earlier nodes, or fetched from "
+                f"{', '.join(FETCHED)}: fetch the others in a container"
             )
     return lines
 
 
-def uses_artifacts(template: Json) -> bool:
+def uses_artifacts(spec: Json, template: Json) -> bool:
+    """Return whether the pod of a template needs the store of artifacts."""
+    return checkpoints.resumes(template) or _stores_artifacts(archived_logs.with_logs(spec, template))
+
+
+def _stores_artifacts(template: Json) -> bool:
     stored = any("store" in artifact for artifact in (template.get("inputs") or {}).get("artifacts") or ())
     return stored or any(line.startswith("artifact ") for line in capture.out_lines(template))
 
@@ -164,8 +232,8 @@ def claim_name(workflow: str, name: str) -> str:
     return f"{workflow}-{name}"
 
 
-def _volumes(spec: Json, template: Json, container: Json, workflow: str) -> list[Json]:
-    names = {mount["name"] for mount in container.get("volumeMounts") or ()}
+def _volumes(spec: Json, template: Json, containers: list[Json], workflow: str) -> list[Json]:
+    names = {mount["name"] for one in containers for mount in one.get("volumeMounts") or ()}
     for other in (*(template.get("sidecars") or ()), *(template.get("initContainers") or ())):
         names |= {mount.get("name") for mount in other.get("volumeMounts") or ()}
     found = {
@@ -181,14 +249,14 @@ def _volumes(spec: Json, template: Json, container: Json, workflow: str) -> list
     if "argo-staging" in names:
         path = f"metadata.annotations['{labels.SCRIPT}']"
         item = {"path": "script", "fieldRef": {"fieldPath": path}}
-        volumes.append({"name": "argo-staging", "downwardAPI": {"items": [item]}})
-    for mount in container.get("volumeMounts") or ():
-        if mount["name"].startswith("outputs-"):
-            volumes.append({"name": mount["name"], "emptyDir": {}})
-    if "windlass-artifacts" in names:
-        volumes.append(
-            {"name": "windlass-artifacts", "persistentVolumeClaim": {"claimName": "windlass-artifacts"}}
-        )
+        volumes.append({"name": "argo-staging", "downwardAPI": {"items": [item], "defaultMode": 0o755}})
+    volumes += [
+        {"name": name, "emptyDir": {}}
+        for name in sorted(names)
+        if name.startswith("outputs-") or name in (container_set.VOLUME, VOLUME, sending.VOLUME)
+    ]
+    if ARTIFACT_CLAIM in names:
+        volumes.append({"name": ARTIFACT_CLAIM, "persistentVolumeClaim": {"claimName": ARTIFACT_CLAIM}})
     return volumes
 
 

@@ -32,11 +32,13 @@ class Allocate:
         reservations, state = self._context.reservations, self._context.state
         if (
             reservations.in_use
+            or state.early
             or reservations.planned_shape != state.table.shape
             or state.ledger.expected_ends.left is not None
         ):
             statement, served = self._context.statement, self._context.queue_heap.waiting
             reservations.start_action(statement, cycle.now, cycle.touched.values(), served=served)
+            cycle.touched.update(reservations.early.take_changed())
         self._serve(cycle)
         if reservations.in_use:
             reservations.finish_action(self._context.statement, cycle.now)

@@ -9,7 +9,7 @@ if all estimates are, if no new group comes first and if no group behind passes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice, takewhile
@@ -78,12 +78,26 @@ _Behind = list[tuple[GroupEntry, ReservedCounts]]
 _FOREVER = float("inf")
 
 
-class Forecaster:
-    """Makes forecasts with the real placement code. The statement stays unchanged."""
+def no_windows() -> _Behind:
+    return []
 
-    def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
+
+class Forecaster:
+    """Makes forecasts with the real placement code. The statement stays unchanged.
+
+    ``windows``: returns capacity that groups with an earliest start will hold. Groups of
+    lower rank are planned next to it.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        gang_allocator: GangAllocator,
+        windows: Callable[[], _Behind] = no_windows,
+    ) -> None:
         self._state = state
         self._gang_allocator = gang_allocator
+        self._windows = windows
 
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
         """Return the starts of pending ``groups`` in the given order, up to the first unknown one."""
@@ -107,12 +121,29 @@ class Forecaster:
                 forecasts[group.key] = forecast
         return [group.key for group in first], forecasts
 
+    def plan_from(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, earliest: float, now: float
+    ) -> Forecast | None:
+        """Return the first start of these tasks from a time on; ``None`` if it is unknown."""
+        with self._tentative_plan(statement, now) as planning:
+            planning.advance_to(earliest)
+            return self._first_start(planning, group, step)
+
+    def holds(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, reserved: ReservedCounts, now: float
+    ) -> bool:
+        """Return whether these tasks of a group have their reserved capacity at its start."""
+        with self._tentative_plan(statement, now) as planning:
+            return self._hold(planning, group, reserved, step)
+
     @contextmanager
     def _tentative_plan(self, statement: Statement, now: float) -> Iterator[_Planning]:
         """Make a plan inside the context, and undo all of it at the end."""
         mark, queues = statement.checkpoint(), self._state.queues
         demanding, was_changed = dict(queues.demanding), queues.was_changed
-        planning = _Planning(statement, self._state, now, self._state.ledger.expected_ends.at(now))
+        planning = _Planning(
+            statement, self._state, now, self._state.ledger.expected_ends.at(now), self._windows()
+        )
         try:
             yield planning
         finally:  # also if a plugin raises: a tentative plan decides nothing
@@ -175,7 +206,7 @@ class Forecaster:
         for nth, group in enumerate(groups):
             known, step = reserved[group.key], group.step
             behind = [(item, reserved[item.key]) for item in groups[nth + 1 :]]
-            if step is not None and self._fits_before(planning, group, known.start):
+            if step is not None and self._fits_before(planning, group, step, known.start):
                 better = self._start_here(planning, group, step, behind)
                 if better is None:
                     better = self._replan_from(planning, [(group, known), *behind])
@@ -191,7 +222,7 @@ class Forecaster:
                 break
         return forecasts, blocked
 
-    def _fits_before(self, planning: _Planning, group: GroupEntry, start: float) -> bool:
+    def _fits_before(self, planning: _Planning, group: GroupEntry, step: NextTasks, start: float) -> bool:
         """Return whether the group fits at some time before ``start``.
 
         The plan moves to the first one. No group starts until then, so the capacity
@@ -201,7 +232,7 @@ class Forecaster:
             return False
         state = planning.state()
         planning.advance_to(nextafter(start, planning.now))
-        fits = self._fits(planning, group)
+        fits = self._fits(planning, group, step)
         planning.restore(state)
         first = self._first_start(planning, group) if fits else None
         planning.restore(state)
@@ -218,7 +249,7 @@ class Forecaster:
         """
         state, mark = planning.state(), planning.statement.checkpoint()
         with self._reserved_behind(planning, group, behind):
-            done = self._attempt(planning.statement, group, step)
+            done = self._attempt(planning, group, step)
         forecast = _forecast(planning, mark) if done else None
         planning.restore(state)
         if forecast is None:
@@ -267,6 +298,9 @@ class Forecaster:
 
         These are the groups that start before this group would end.
         """
+        if not behind:
+            yield
+            return
         until = planning.now + (run_time(group) or _FOREVER)
         booked = planning.needed([item for item in behind if item[1].start < until])
         table = self._state.table
@@ -292,7 +326,7 @@ class Forecaster:
         ``reserved``: a group without an entry is placed by trial.
         """
         mark = statement.checkpoint()
-        planning = _Planning(statement, self._state, now, ())
+        planning = _Planning(statement, self._state, now, (), self._windows())
         first: list[str] = []
         forecasts: dict[str, Forecast] = {}
         for group in groups:
@@ -300,27 +334,36 @@ class Forecaster:
             if known is not None:
                 if self._hold(planning, group, known):
                     first.append(group.key)
-            elif group.step is not None and self._attempt(statement, group, group.step):
+            elif group.step is not None and self._attempt(planning, group, group.step):
                 forecasts[group.key] = _forecast(planning, start_mark)
         statement.rollback(mark)
         return first, forecasts
 
-    def _attempt(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
-        return self._gang_allocator.try_group(statement, group, step, future=True).done
+    def _attempt(self, planning: _Planning, group: GroupEntry, step: NextTasks) -> bool:
+        """Place the tasks next to the windows of groups before this one, if they fit."""
+        with self._reserved_behind(planning, group, planning.windows_before(group)):
+            return self._gang_allocator.try_group(planning.statement, group, step, future=True).done
 
-    def _hold(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
+    def _hold(
+        self,
+        planning: _Planning,
+        group: GroupEntry,
+        reserved: ReservedCounts,
+        step: NextTasks | None = None,
+    ) -> bool:
         """Let the group hold its reserved capacity at its start. If it does not fit, change nothing."""
-        state, step = planning.state(), group.step
+        state, step = planning.state(), step or group.step
         if step is None:
             return False
         planning.advance_to(reserved.start)
         placements: list[tuple[TaskEntry, int]] = []
+        windows = planning.windows_before(group)
         for cls, by_row in reserved.tasks.items():
             waiting = [entry for batch in step.batches if batch.cls is cls for entry in batch.entries]
             rows = np.fromiter(by_row, dtype=np.int64, count=len(by_row))
-            short = any(
-                capacity < n for capacity, n in zip(cls.future_count(rows), by_row.values(), strict=True)
-            )
+            with self._reserved_behind(planning, group, windows):
+                counts = cls.future_count(rows)
+            short = any(capacity < n for capacity, n in zip(counts, by_row.values(), strict=True))
             if short or len(waiting) < sum(by_row.values()):
                 planning.restore(state)
                 return False
@@ -332,28 +375,36 @@ class Forecaster:
         planning.add_placed(group, placements)
         return True
 
-    def _first_start(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
-        """Advance the plan until the group fits: by doubled strides, then by bisection."""
-        step, statement = group.step, planning.statement
+    def _first_start(
+        self, planning: _Planning, group: GroupEntry, step: NextTasks | None = None
+    ) -> Forecast | None:
+        """Advance the plan until the group fits: by doubled strides, then by bisection.
+
+        ``step``: its next tasks, by default as the group states. Windows of other groups
+        may hide a short time at which it fits.
+        """
+        step, statement = step or group.step, planning.statement
         if step is None:
             return None
         state, stride = planning.state(), 0
         before = statement.checkpoint()
-        while not self._gang_allocator.try_group(statement, group, step, future=True).done:
+        while not self._attempt(planning, group, step):
             state = planning.state()
             stride = 2 * stride or 1
             if not planning.advance(stride):
                 return None
             before = statement.checkpoint()
         if stride > 1:
-            self._bisect(planning, group, state, stride)
+            self._bisect(planning, group, step, state, stride)
             before = statement.checkpoint()
-            self._gang_allocator.try_group(statement, group, step, future=True)
+            self._attempt(planning, group, step)
         forecast = _forecast(planning, before)
         planning.add_placed(group, forecast.placements)
         return forecast
 
-    def _bisect(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
+    def _bisect(
+        self, planning: _Planning, group: GroupEntry, step: NextTasks, state: _State, stride: int
+    ) -> None:
         """Advance the plan since ``state`` as little as the group needs.
 
         It does not fit at ``state``, but after ``stride`` ends.
@@ -364,18 +415,14 @@ class Forecaster:
             passed = (low + high) // 2
             planning.restore(state)
             planning.advance(passed)
-            low, high = (low, passed) if self._fits(planning, group) else (passed, high)
+            low, high = (low, passed) if self._fits(planning, group, step) else (passed, high)
         if passed != high:
             planning.restore(state)
             planning.advance(high)
 
-    def _fits(self, planning: _Planning, group: GroupEntry) -> bool:
+    def _fits(self, planning: _Planning, group: GroupEntry, step: NextTasks) -> bool:
         mark = planning.statement.checkpoint()
-        step = group.step
-        done = (
-            step is not None
-            and self._gang_allocator.try_group(planning.statement, group, step, future=True).done
-        )
+        done = self._attempt(planning, group, step)
         planning.statement.rollback(mark)
         return done
 
@@ -387,6 +434,10 @@ def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
         rows = rows_by_class.setdefault(entry.cls, {})
         rows[row] = rows.get(row, 0) + 1
     return rows_by_class
+
+
+def _end_of_window(group: GroupEntry, reserved: ReservedCounts) -> float:
+    return reserved.start + (run_time(group) or _FOREVER)
 
 
 def _forecast(planning: _Planning, mark: int) -> Forecast:
@@ -404,7 +455,14 @@ class _Planning:
     (``_released``), without an eviction.
     """
 
-    def __init__(self, statement: Statement, state: ClusterState, now: float, ends: Sequence[End]) -> None:
+    def __init__(
+        self,
+        statement: Statement,
+        state: ClusterState,
+        now: float,
+        ends: Sequence[End],
+        windows: _Behind,
+    ) -> None:
         self.statement = statement
         self.now = now
         self.ended: list[str] = []
@@ -419,6 +477,18 @@ class _Planning:
         self._placed: set[str] = set()
         """Tasks placed in this plan: they end as ``_own`` states, whatever was nominated to them."""
         self._numbers = count()
+        self._windows = windows
+        for group, reserved in windows:
+            if (end := _end_of_window(group, reserved)) < _FOREVER:
+                heapq.heappush(self._own, (end, next(self._numbers), group.key, []))
+
+    def windows_before(self, group: GroupEntry) -> _Behind:
+        """Return the windows of groups of higher rank that have not ended."""
+        return [
+            (other, reserved)
+            for other, reserved in self._windows
+            if other is not group and other.rank < group.rank and _end_of_window(other, reserved) > self.now
+        ]
 
     def advance_to(self, start: float) -> None:
         """Advance the plan to a time, if it has not reached it."""

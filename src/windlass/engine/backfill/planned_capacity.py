@@ -98,6 +98,10 @@ class PlannedCapacity:
 
     # ------------------------------------------------------------------ plans
 
+    def forget(self) -> None:
+        """Forget the plan, since reservations are planned without it."""
+        self._shape = ()
+
     def plan(
         self, groups: Sequence[GroupEntry], reservations: Sequence[Reservation], now: float
     ) -> tuple[list[str], dict[str, Forecast]] | None:

@@ -11,6 +11,7 @@ from windlass.engine.backfill.forecast import ReservedCounts
 from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import is_nominated
 from windlass.engine.groups.pending_class import Signature
 from windlass.engine.groups.run_times import run_time
 
@@ -41,6 +42,8 @@ class Reservation:
     """Number of cycles since the start was reached."""
     tasks: dict[TaskClass, dict[int, int]] = field(default_factory=dict)
     """Class → row → number of its tasks there; empty if the start is unknown."""
+    is_early: bool = False
+    """True for a group with an earliest start: it is planned again in every cycle."""
 
     def reserves_same(self, other: Reservation | None) -> bool:
         """Return whether the other reserves the same from the same start, so that it frees nothing."""
@@ -53,6 +56,8 @@ class Reservation:
 
     def is_current(self) -> bool:
         """Return whether the request of the group is unchanged."""
+        if self.is_early:
+            return True
         pending_class = self.group.pending_class
         return pending_class is not None and (
             pending_class.signature is self.signature or pending_class.signature == self.signature
@@ -105,3 +110,22 @@ class Reservation:
         return bool(
             self.tasks and group.step is not None and not group.nominations and not group.spec.learned
         )
+
+
+def waits_for_nominated(group: GroupEntry) -> bool:
+    """Return whether evictions have nominated everything that the group waits for."""
+    return group.nominations > 0 and group.step is not None and is_nominated(group, group.step)
+
+
+def is_predictable(reservation: Reservation) -> bool:
+    """Return whether the group of a reservation starts as planned, if its capacity is free."""
+    return reservation.is_predictable
+
+
+def started_as_planned(reservation: Reservation) -> bool:
+    """Return whether the group of the reservation has started exactly as planned."""
+    placed: dict[TaskClass, dict[int, int]] = {}
+    for entry in reservation.group.tasks.values():
+        rows = placed.setdefault(entry.cls, {})
+        rows[entry.row] = rows.get(entry.row, 0) + 1
+    return placed == reservation.tasks

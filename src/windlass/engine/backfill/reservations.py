@@ -30,17 +30,24 @@ from operator import attrgetter
 import numpy as np
 
 from windlass.engine.backfill.aging import Aging, resources_by_row
+from windlass.engine.backfill.early_starts import EarlyStarts
 from windlass.engine.backfill.forecast import Forecast, Forecaster, tasks_by_row
 from windlass.engine.backfill.planned_capacity import PlannedCapacity
 from windlass.engine.backfill.reclaim_precedence import ReclaimPrecedence
-from windlass.engine.backfill.reservation import UNKNOWN, Reservation, Resources
+from windlass.engine.backfill.reservation import (
+    UNKNOWN,
+    Reservation,
+    Resources,
+    is_predictable,
+    started_as_planned,
+    waits_for_nominated,
+)
 from windlass.engine.backfill.reserved_capacity import ReservedCapacity
 from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, NextTasks
-from windlass.engine.groups.next_step import is_nominated
 from windlass.engine.groups.pending_class import PendingClass
-from windlass.engine.groups.run_times import certain_run_time, runs_are_alike
+from windlass.engine.groups.run_times import latest_end, runs_are_alike
 from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
 from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.state.cluster_state import ClusterState
@@ -63,7 +70,9 @@ class Reservations:
     def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
         self._state = state
         self._gang_allocator = gang_allocator
-        self._forecaster = Forecaster(state, gang_allocator)
+        self.early = EarlyStarts(state, gang_allocator)
+        """Reservations of groups with an earliest start. They are not counted among the others."""
+        self._forecaster = Forecaster(state, gang_allocator, self.early.windows)
         self._planned = PlannedCapacity(state, gang_allocator)
         self._never_fits = NeverFits(state.table)
         self.aging = Aging(state, gang_allocator, self._never_fits)
@@ -115,10 +124,12 @@ class Reservations:
         self._first_due, self._unfilled, self._startable = [], False, set()
         nodes_changed, vacant = self.nodes_changed, self.may_lack_reservations
         gained = self._check_gained(now)
+        if self._depth and (self._state.early or self.early.by_group):
+            self.early.plan(statement, now, self.by_group.values())
         if not self.by_group and not self.aging.since:
             self.in_use = (
                 self.vacant or self._capacity_gained or self._overtaken or self._share_precedence_used
-            )
+            ) or bool(self._state.early)
             return
         self.vacant = vacant
         ended, broken, due = self._review(now)
@@ -159,7 +170,7 @@ class Reservations:
                 group.pending_class is None
                 or group.group is None
                 or groups.get(key) is not group
-                or _is_nominated(group)
+                or waits_for_nominated(group)
             ):
                 ended.append(r)
             elif not (r.is_current() if same_nodes else self._is_valid(r)):
@@ -229,7 +240,8 @@ class Reservations:
 
     def _has_none(self, group: GroupEntry) -> bool:
         """Return whether nothing is reserved for a group and not everything is nominated to it."""
-        return group.key not in self.by_group and not _is_nominated(group)
+        reserved = group.key in self.by_group or group.key in self.early.by_group
+        return not reserved and not waits_for_nominated(group)
 
     def _waiting_classes(self) -> list[PendingClass]:
         """Return the pending classes that wait for capacity, as far as known."""
@@ -292,7 +304,7 @@ class Reservations:
         """
         before, improved = self.by_group, self._state.table.improved
         needs_cycle = bool(improved) or any(r.start <= now for r in before.values())
-        needs_cycle = needs_cycle or not all(map(_started_as_planned, self._first_due))
+        needs_cycle = needs_cycle or not all(map(started_as_planned, self._first_due))
         if self.vacant and not needs_cycle:
             self.vacant = False
             self._replace_started(statement, now)
@@ -349,9 +361,9 @@ class Reservations:
         TPDS 12(6), 2001).
         """
         self._capacity_gained = False
-        if self._depth < 2:
+        if self._depth < 2 or self.early.by_group:
             return
-        reservations = list(takewhile(_is_predictable, sorted(self.by_group.values(), key=_rank_of)))
+        reservations = list(takewhile(is_predictable, sorted(self.by_group.values(), key=_rank_of)))
         if not reservations or reservations[-1].start <= now:
             return
         result = self._planned.move_forward(reservations, now)
@@ -387,23 +399,41 @@ class Reservations:
         """
         if self._share_precedence_used:
             self._replan(statement, now)
+        if group.key in self.early.by_group:  # the others are planned next to it: it rarely has to move any
+            mark = statement.checkpoint()
+            attempt, _ = self._allocate_next_to(statement, group, step, now, [])
+            if attempt.done:
+                return attempt, ""
+            statement.rollback(mark)
+        outranked = [r for r in self._all() if group.rank < r.group.rank]
+        return self._allocate_next_to(statement, group, step, now, outranked)
+
+    def _allocate_next_to(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        step: NextTasks,
+        now: float,
+        outranked: list[Reservation],
+    ) -> tuple[PlacementAttempt, str]:
+        """Place a group next to all reservations but its own and the ``outranked`` ones."""
         own = self.by_group.get(group.key)
         if self._unfilled and own is None:
             self._replace_started(statement, now)
             own = self.by_group.get(group.key)
         planned = own is not None and own.start < UNKNOWN
-        outranked = [r for r in self.by_group.values() if group.rank < r.group.rank]
         if planned:  # planned together with those behind it, unless they wait for emptied nodes
-            outranked = [r for r in outranked if r.start >= UNKNOWN]
-        reservations = [r for r in self.by_group.values() if r is not own and r not in outranked]
+            outranked = [r for r in outranked if r.start >= UNKNOWN or r.is_early]
+        skipped = {id(r) for r in outranked}
+        reservations = [r for r in self._all() if r.group is not group and id(r) not in skipped]
         behind: list[Reservation] = []
-        until = self._latest_end(group, now)
+        until = latest_end(group, now)
         mark = statement.checkpoint()
         attempt = self._gang_allocator.allocate_group(statement, group, step)
         rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
         if rows and not self._reserved.is_respected(group, rows, reservations, now, until):
             statement.rollback(mark)
-            behind = self._precedence.passable(group, reservations, self.by_group.values(), now)
+            behind = self._precedence.passable(group, reservations, self._all(), now)
             reservations = [r for r in reservations if r not in behind]
             with self._reserved.booked(reservations, now, until, rows=self._usable_rows(statement, step)):
                 attempt = self._gang_allocator.allocate_group(statement, group, step)
@@ -414,11 +444,12 @@ class Reservations:
             self._share_precedence_used = any(r.affects(until) for r in behind)
             if group.key in self._startable:
                 self.vacant = self._unfilled = True
+            self.early.drop(group.key)
             if own is not None:
                 del self.by_group[group.key]
                 self.vacant = self._unfilled = True
                 self._capacity_gained = (
-                    self._capacity_gained or own.start > now or not _started_as_planned(own)
+                    self._capacity_gained or own.start > now or not started_as_planned(own)
                 )
         return attempt, ""
 
@@ -432,7 +463,11 @@ class Reservations:
     @property
     def affects_placement(self) -> bool:
         """Return whether reserved capacity affects, or may affect, the placement of other groups."""
-        return self._unfilled or bool(self.by_group or self._startable)
+        return self._unfilled or bool(self.by_group or self._startable or self.early.by_group)
+
+    def _all(self) -> list[Reservation]:
+        """Return all reservations, of groups with an earliest start as well."""
+        return [*self.by_group.values(), *self.early.by_group.values()]
 
     def planned_groups_in(self, pending_class: PendingClass) -> list[GroupEntry]:
         """Return the groups of a pending class with a reservation."""
@@ -454,11 +489,12 @@ class Reservations:
         if self._share_precedence_used:
             self._replan(statement, now)
         before, mark = dict(self.by_group), statement.checkpoint()
+        early = dict(self.early.by_group)
         attempt, _ = self.allocate_group(statement, group, step, now)
         if attempt.done and not attempt.pipelined:
             return attempt
         statement.rollback(mark)
-        self.by_group = before
+        self.by_group, self.early.by_group = before, early
         return PlacementAttempt(False)
 
     @staticmethod
@@ -476,12 +512,6 @@ class Reservations:
             rows.update(cls.count.nonzero()[0].tolist())
         return rows
 
-    @staticmethod
-    def _latest_end(group: GroupEntry, now: float) -> float:
-        """Return the latest end of the group if it starts now."""
-        seconds = certain_run_time(group) if group.timed else None
-        return _FOREVER if seconds is None else now + seconds
-
     @contextmanager
     def reserved_from(self, group: GroupEntry, now: float) -> Iterator[None]:
         """Book everything reserved against the group, for searches outside the action.
@@ -490,17 +520,13 @@ class Reservations:
         victim would take the capacity that the group may not have, be evicted again,
         and so on without end.
         """
-        reservations = [
-            r for r in self.by_group.values() if not self._passes(group, r, now) and self._is_valid(r)
-        ]
+        reservations = [r for r in self._all() if not self._passes(group, r, now) and self._is_valid(r)]
         with self._reserved.booked(reservations, now, _FOREVER, covered=False):
             yield
 
     def max_seconds_to_pass(self, group: GroupEntry, now: float) -> float | None:
         """Return the run time (seconds) below which a group passes what this group may not pass."""
-        starts = [
-            r.start for r in self.by_group.values() if r.start < UNKNOWN and not self._passes(group, r, now)
-        ]
+        starts = [r.start for r in self._all() if r.start < UNKNOWN and not self._passes(group, r, now)]
         return max(starts) - now if starts else None
 
     def consider(
@@ -511,7 +537,7 @@ class Reservations:
         If the group is the first of its pending class to find none, the first in rank
         of that class is considered instead.
         """
-        if group.pending_class is None or not self._depth or attempt.pipelined or _is_nominated(group):
+        if group.pending_class is None or not self._depth or attempt.pipelined or waits_for_nominated(group):
             return
         if attempt.rejections:
             self.without_capacity.pop(group.pending_class, None)
@@ -528,7 +554,7 @@ class Reservations:
         if not self._state.timed or self._never_fits.never_runs(group):
             return
         first = next(iter([group] if is_known else self._first_unreserved([group.pending_class], 1)), None)
-        if first is None or first.key in self.by_group or self._plans >= _PLANS_PER_CYCLE:
+        if first is None or not self._has_none(first) or self._plans >= _PLANS_PER_CYCLE:
             return
         reserved_groups = [r.group for r in self.by_group.values()]
         if len(reserved_groups) >= self._depth and first.rank > max(map(_rank, reserved_groups)):
@@ -565,9 +591,11 @@ class Reservations:
 
     def next_change(self, now: float) -> float | None:
         """Return the next time at which a reservation starts or a group has waited too long."""
-        if not self.by_group and not self.aging.since:
+        if not self.by_group and not self.aging.since and not self.early.by_group:
             return None
         times = [r.start for r in self.by_group.values() if now < r.start < UNKNOWN]
+        if (expiry := self.early.next_end(now)) is not None:
+            times.append(expiry)
         due = self.aging.next_due(now)
         if due is not None:
             times.append(due)
@@ -710,7 +738,9 @@ class Reservations:
             if r is None or not r.is_predictable or group.key in broken:
                 break
             reservations.append(r)
-        result = self._planned.plan(ranked, reservations, now)
+        if self.early.by_group:
+            self._planned.forget()
+        result = None if self.early.by_group else self._planned.plan(ranked, reservations, now)
         if result is not None:
             return result
         reserved_counts = {
@@ -761,28 +791,10 @@ class Reservations:
     def _passes(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Return whether the reservation does not bind the group: it precedes it or ends in time."""
         precedes = reservation.group is group or group.rank < reservation.group.rank
-        if precedes or not reservation.affects(self._latest_end(group, now)):
+        if precedes or not reservation.affects(latest_end(group, now)):
             return True
-        return bool(self._precedence.passable(group, [reservation], self.by_group.values(), now))
+        return bool(self._precedence.passable(group, [reservation], self._all(), now))
 
     @staticmethod
     def _first_binding(reservations: Sequence[Reservation], until: float) -> str:
         return next(r.group.key for r in reservations if r.affects(until))
-
-
-def _is_nominated(group: GroupEntry) -> bool:
-    """Return whether evictions have nominated everything that the group waits for."""
-    return group.nominations > 0 and group.step is not None and is_nominated(group, group.step)
-
-
-def _is_predictable(reservation: Reservation) -> bool:
-    return reservation.is_predictable
-
-
-def _started_as_planned(reservation: Reservation) -> bool:
-    """Return whether the group of the reservation has started exactly as planned."""
-    placed: dict[TaskClass, dict[int, int]] = {}
-    for entry in reservation.group.tasks.values():
-        rows = placed.setdefault(entry.cls, {})
-        rows[entry.row] = rows.get(entry.row, 0) + 1
-    return placed == reservation.tasks

@@ -17,16 +17,17 @@ thousand groups that wait for the same thing are therefore diagnosed once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
+from windlass.engine.backfill.early_starts import EarlyStarts
 from windlass.engine.backfill.forecast import Forecaster
 from windlass.engine.backfill.start_estimates import NO_ESTIMATE, StartEstimator
-from windlass.engine.diagnosis import ending_tasks, messages, min_resources
+from windlass.engine.diagnosis import early_messages, ending_tasks, messages, min_resources
 from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
 from windlass.engine.diagnosis.limit_remedies import LIMIT_CODES, limit_remedies
@@ -102,6 +103,10 @@ class Diagnosis:
         self._placer = placer
         self._gang_allocator = gang_allocator
         self._statement = statement
+        self.early_starts: EarlyStarts | None = None
+        """Reservations of groups with an earliest start."""
+        self.ordinary: Callable[[], Collection[str]] = tuple
+        """Returns the groups with another reservation."""
         self._positions = QueuePositions(state, _is_waiting)
         self._holders_index = Holders(state)
         self._changes = SmallestChange(state, placer, gang_allocator)
@@ -149,11 +154,17 @@ class Diagnosis:
         if nominated(group):
             return self._nomination_reasons(group)
         step = next_step(group) if group.group is not None else None
+        if self.early_starts is not None and (
+            early := early_messages.sentence(self.early_starts, group, now)
+        ):
+            return self._early_explanation(group, early)
         reasons = self._group_reasons(group, step, now) + self._queue_reasons(group)
         diagnoses: list[NodeDiagnosis] = []
         domains: DomainDiagnosis | None = None
         if isinstance(step, NextTasks):
-            reasons += self._limit_reasons(group, step) + _reservation_reasons(group) + _budget_reasons(group)
+            reasons += (
+                self._limit_reasons(group, step) + self._reservation_reasons(group) + _budget_reasons(group)
+            )
             reasons += self._time_sharing_reasons(group, now)
             diagnoses = self._node_diagnoses(group, step)
             reasons += self._sum_reasons(group, step, diagnoses)
@@ -262,6 +273,19 @@ class Diagnosis:
             nodes_considered=int(self._state.table.live.sum()),
         )
 
+    def _early_explanation(self, group: GroupEntry, sentence: str) -> Explanation:
+        """Return the explanation of a group that waits for its earliest start."""
+        reasons = [_reason(Reason.EARLIEST_START, sentence), *self._queue_reasons(group)]
+        if group.spec.held:
+            reasons.append(_reason(Reason.ON_HOLD, "It is on hold."))
+        reasons.sort(key=lambda obstacle: obstacle.severity)
+        return Explanation(
+            code=reasons[0].code,
+            message=" ".join(obstacle.sentence for obstacle in reasons),
+            blockers=tuple(dict.fromkeys(b for obstacle in reasons for b in obstacle.blockers)),
+            nodes_considered=int(self._state.table.live.sum()),
+        )
+
     def _group_reasons(
         self, group: GroupEntry, step: NextTasks | Shortage | None, now: float
     ) -> list[PendingReason]:
@@ -294,6 +318,26 @@ class Diagnosis:
             )
             reasons.append(PendingReason(code, messages.shortage(step), (blocker,)))
         return reasons
+
+    def _reservation_reasons(self, group: GroupEntry) -> list[PendingReason]:
+        """Return the reason if capacity is reserved for another group, or if the order is strict."""
+        pending_class = group.pending_class
+        if (
+            pending_class is not None
+            and pending_class.is_strict
+            and (head := pending_class.head()) is not None
+            and head is not group
+        ):
+            return [_reason(Reason.BEHIND_IN_QUEUE, messages.behind_strict(head.key), head.key)]
+        kept_for = group.pending_class.wake_conditions.reserved_for if group.pending_class is not None else ""
+        # The reservation may have ended without anything that lets this group be tried again.
+        if not kept_for or not self._has_reservation(kept_for):
+            return []
+        sentence = messages.reserved(kept_for, certain_run_time(group), group.spec.learned)
+        return [_reason(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
+
+    def _has_reservation(self, key: str) -> bool:
+        return key in self.ordinary() or (self.early_starts is not None and key in self.early_starts.by_group)
 
     def _time_sharing_reasons(self, group: GroupEntry, now: float) -> list[PendingReason]:
         """Return the reason of a time-sharing group that was suspended, or may not suspend others."""
@@ -658,23 +702,6 @@ def _is_waiting(group: GroupEntry) -> bool:
 def _is_individual(group: GroupEntry, pending_class: PendingClass) -> bool:
     """Return whether groups of the class wait for individual reasons."""
     return pending_class.is_strict or (group.timed and bool(pending_class.wake_conditions.reserved_for))
-
-
-def _reservation_reasons(group: GroupEntry) -> list[PendingReason]:
-    """Return the reason if capacity is reserved for another group, or if the order is strict."""
-    pending_class = group.pending_class
-    if (
-        pending_class is not None
-        and pending_class.is_strict
-        and (head := pending_class.head()) is not None
-        and head is not group
-    ):
-        return [_reason(Reason.BEHIND_IN_QUEUE, messages.behind_strict(head.key), head.key)]
-    kept_for = group.pending_class.wake_conditions.reserved_for if group.pending_class is not None else ""
-    if not kept_for:
-        return []
-    sentence = messages.reserved(kept_for, certain_run_time(group), group.spec.learned)
-    return [_reason(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
 
 
 def _budget_blockers(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:

@@ -11,7 +11,7 @@ Amounts in messages may be outdated, but ``explain`` is always current.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from windlass.api.reasons import Explanation
 from windlass.engine.diagnosis.group_diagnosis import Diagnosis
@@ -70,6 +70,12 @@ class ExplanationRecheck:
                 and key not in touched
             ):
                 self.scheduled[key] = None
+
+    def schedule_behind(self, ended: Set[str]) -> None:
+        """Schedule checks of the classes that waited for the reservations of these groups to end."""
+        for signature, pending_class in self._scheduling_queue.pending_classes.items():
+            if pending_class.parked and pending_class.wake_conditions.reserved_for in ended:
+                self.scheduled[signature] = None
 
     def check(self, now: float) -> dict[str, GroupEntry]:
         """Check some of the scheduled explanations again. Return the groups with another reason."""

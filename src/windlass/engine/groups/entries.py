@@ -13,6 +13,7 @@ members as long as they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -488,6 +489,19 @@ class GroupEntry:
             classes[cls] = left
         else:
             del classes[cls]
+
+    @contextmanager
+    def with_gated(self) -> Iterator[None]:
+        """Inside, gated tasks of the group are pending. For plans alone: queues do not count them."""
+        gated = [entry for entry in self.tasks.values() if entry.state is PENDING and entry.task.gated]
+        for entry in gated:
+            self.add_pending(entry)
+        try:
+            yield
+        finally:
+            for entry in gated:
+                self.drop_pending(entry)
+            self._ordered = None
 
     def waiting(self) -> Iterator[TaskEntry]:
         """Return the pending tasks in task order. The group must not change during iteration."""

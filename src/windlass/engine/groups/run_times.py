@@ -40,6 +40,12 @@ def certain_run_time(group: GroupEntry) -> float | None:
     return limit or ((spec.run_bound or spec.run_estimate) if runs_are_alike(spec.runs) else None)
 
 
+def latest_end(group: GroupEntry, now: float) -> float:
+    """Return the latest end of the group if it starts now; infinite if it is unknown."""
+    seconds = certain_run_time(group) if group.timed else None
+    return float("inf") if seconds is None else now + seconds
+
+
 @lru_cache(maxsize=4096)
 def runs_are_alike(runs: tuple[float, ...]) -> bool:
     """Return whether earlier run times (seconds, ascending) predict the next one.

@@ -34,6 +34,8 @@ class Enqueuer:
         self._queue_heap = queue_heap
         self._strict = state.config.backfill == STRICT
         self.pauses: list[tuple[float, str]] = []
+        self.early_starts: dict[str, float] = {}
+        """Group → its earliest start, as far as it waits for that time."""
 
     def update(self, group: GroupEntry, now: float) -> None:
         """Update the position of a group after a change of its state."""
@@ -114,6 +116,11 @@ class Enqueuer:
         spec = group.group
         if spec is None or not group.pending or spec.held or group.not_before > now:
             return None
+        if spec.earliest_start is not None:
+            if spec.earliest_start > now:
+                self.early_starts[group.key] = spec.earliest_start
+                return None
+            self.early_starts.pop(group.key, None)
         queue, state = group.queue, self._state
         if queue is None:
             return None
@@ -126,8 +133,12 @@ class Enqueuer:
         return step if type(step) is NextTasks else None
 
     def due(self, now: float) -> list[GroupEntry]:
-        """Return the groups with a finished backoff."""
+        """Return the groups with a finished backoff or an earliest start that has come."""
         due = []
+        for key in [key for key, start in self.early_starts.items() if start <= now]:
+            del self.early_starts[key]
+            if (group := self._state.groups.get(key)) is not None:
+                due.append(group)
         while self.pauses and self.pauses[0][0] <= now:
             not_before, key = heapq.heappop(self.pauses)
             group = self._state.groups.get(key)
@@ -137,7 +148,9 @@ class Enqueuer:
         return due
 
     def next_due(self) -> float | None:
-        return self.pauses[0][0] if self.pauses else None
+        """Return the first time for which a group waits."""
+        times = [*self.early_starts.values(), *(time for time, _ in self.pauses[:1])]
+        return min(times, default=None)
 
     def reject(self, group: GroupEntry, now: float) -> None:
         """Start a pause for a group that a plugin has rejected at commit."""
@@ -148,6 +161,11 @@ class Enqueuer:
         """Resume a pause that was active when the engine was dumped."""
         group.not_before = not_before
         heapq.heappush(self.pauses, (not_before, group.key))
+
+    def resume_early(self, group: GroupEntry) -> None:
+        """Resume the wait of a group for its earliest start that was active when the engine was dumped."""
+        if group.group is not None and group.group.earliest_start is not None and group.pending:
+            self.early_starts[group.key] = group.group.earliest_start
 
     def _start_backoff(self, group: GroupEntry, now: float) -> None:
         config = self._state.config

@@ -52,6 +52,8 @@ class ClusterState:
         """Groups with a known run time."""
         self.groups_with_grace: dict[str, GroupEntry] = {}
         """Groups that had a grace period below their minimum (``stalegangeviction``)."""
+        self.early: dict[str, GroupEntry] = {}
+        """Groups with a stated earliest start."""
         for plugin in plugins.domains:
             plugin.attach(TableView(self.table))
         for hearer in plugins.plugins:
@@ -76,6 +78,10 @@ class ClusterState:
         """Set the specification of a group, and register it with optional features that it uses."""
         if group.stale_grace is not None:
             self.groups_with_grace[group.key] = entry
+        if group.earliest_start is not None:
+            self.early[group.key] = entry
+        else:
+            self.early.pop(group.key, None)
         if not self.time_sharing.opt_in_keys.isdisjoint(group.annotations):
             self.time_sharing.users.add("group")
         separate = self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
@@ -91,6 +97,7 @@ class ClusterState:
         """Remove a group that was deleted and has no tasks left."""
         del self.groups[entry.key]
         self.groups_with_grace.pop(entry.key, None)
+        self.early.pop(entry.key, None)
         self.gate.forget(entry.key)
         self.ledger.expected_ends.forget(entry)
 

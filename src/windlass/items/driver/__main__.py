@@ -28,6 +28,7 @@ from windlass.items.spec import (
     SpecError,
     parse_batch,
 )
+from windlass.items.stages.driver import StagedDriver
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import write_atomic
 from windlass.observe.http_server import HttpServer, ServerLimits, bind
@@ -36,6 +37,8 @@ TERMINATION_LOG = "/dev/termination-log"
 """File that the kubelet reads the last message of a container from."""
 MAX_TERMINATION_BYTES = 4000
 """Maximum size of that message in bytes."""
+END_SECONDS = 3600.0
+"""Maximum time in seconds to write the rows of a job that has failed. Its pod has less: the grace period."""
 _log = logging.getLogger("windlass.items.driver")
 
 
@@ -68,7 +71,7 @@ def problems_of(error: Exception) -> list[tuple[str, str]]:
 async def serve(batch: BatchSpec, environment: Mapping[str, str]) -> int:
     """Serve the API until the batch has ended, and a while longer for its last readers."""
     clock = SystemClock()
-    driver = Driver(batch, environment, clock)
+    driver = StagedDriver(batch, environment, clock) if batch.stages else Driver(batch, environment, clock)
     host, _, port = environment.get(LISTEN, "127.0.0.1:0").rpartition(":")
     listeners = bind(host.strip("[]"), int(port or 0))
     server = HttpServer(ServerLimits(idle=300, drain=2))
@@ -83,9 +86,12 @@ async def serve(batch: BatchSpec, environment: Mapping[str, str]) -> int:
     work = asyncio.create_task(driver.run())
     stop = asyncio.create_task(stopped.wait())
     await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if driver.stopped is not None:
+        await asyncio.wait({work}, timeout=END_SECONDS)
     if not work.done():
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+        await driver.scaler.close()
         await server.close()
         return 143
     code = work.result()
@@ -94,6 +100,7 @@ async def serve(batch: BatchSpec, environment: Mapping[str, str]) -> int:
         _log.info("ended: %s", json.dumps(driver.final.get("items") or driver.final.get("failure")))
     await _linger(driver, stopped, float(environment.get(LINGER) or 5.0), clock)
     stop.cancel()
+    await driver.scaler.close()
     await server.close()
     return code
 

@@ -86,3 +86,16 @@ class HeartbeatResponse(msgspec.Struct, frozen=True):
 
     lost: list[str] = []
     revoked: dict[str, list[int]] = {}
+
+
+class EndRequest(msgspec.Struct, frozen=True):
+    """Request to end with the rows that are done. ``message``: why the job has failed."""
+
+    message: str = ""
+
+
+class QueryRequest(msgspec.Struct, frozen=True):
+    """Queries by the name of their metric. ``address``: URL of the server."""
+
+    address: str
+    queries: dict[str, str]

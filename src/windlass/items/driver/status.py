@@ -52,6 +52,10 @@ def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict
             "p10": scores.lowest(0.1),
             "below": scores.below,
         }
+        if ledger.branch >= 0:
+            status["quality"]["again"] = table.totals[ledger.branch]
+    if ledger.last_error is not None and table.failing:
+        status["lastError"] = {"reason": ledger.last_error[0], "message": ledger.last_error[1]}
     if ledger.failure is not None:
         status["failure"] = {"reason": ledger.failure[0], "message": ledger.failure[1]}
     return status
@@ -61,13 +65,20 @@ def _groups(ledger: Ledger) -> list[dict[str, Any]]:
     table = ledger.table
     numbers = range(len(ledger.queues.groups))
     largest = sorted(numbers, key=lambda n: (-table.remaining[n], n))[:MAX_GROUPS]
-    return [
-        {
-            "name": ledger.queues.groups[n].record.name,
-            "total": table.totals[n],
-            "done": table.totals[n] - table.remaining[n] - table.dead[n],
-            "failed": table.dead[n],
-            "remaining": table.remaining[n],
-        }
-        for n in largest
-    ]
+    return [_group(ledger, number) for number in largest]
+
+
+def all_groups(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return the counts of all groups, in the order of the input."""
+    return [_group(ledger, number) for number in range(len(ledger.queues.groups))]
+
+
+def _group(ledger: Ledger, number: int) -> dict[str, Any]:
+    table = ledger.table
+    return {
+        "name": ledger.queues.groups[number].record.name,
+        "total": table.totals[number],
+        "done": table.totals[number] - table.remaining[number] - table.dead[number],
+        "failed": table.dead[number],
+        "remaining": table.remaining[number],
+    }

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from windlass.items.ledger.changes import LedgerEffects
+from windlass.items.ledger.changes import ItemState, LedgerEffects
 from windlass.items.ledger.database import LedgerFile, PendingWrites
 from windlass.items.ledger.journal import RowJournal
 from windlass.items.places import PlaceError, Places, unwritable
@@ -78,7 +78,7 @@ class Storage:
         started = self._clock.monotonic()
         while True:
             try:
-                await self.in_thread(lambda: self._write(writes))
+                placed = await self.in_thread(lambda: self._write(writes))
                 break
             except (OSError, sqlite3.OperationalError) as error:
                 self.blocked = self._told(error)
@@ -88,7 +88,11 @@ class Storage:
                 await self._clock.sleep(RETRY_SECONDS)
         self.blocked = None
         self._under_way = None
+        self.stored(placed)
         future.set_result(None)
+
+    def stored(self, placed: list[tuple[int, int, int]]) -> None:
+        """Called after a write with number, offset and length of each new output."""
 
     def _told(self, error: Exception) -> PlaceError:
         if isinstance(error, OSError):
@@ -99,7 +103,7 @@ class Storage:
             return unwritable(self._places.output, OSError(errno.ENOSPC, "No space left on device"))
         return PlaceError("OutputUnwritable", f"{self._places.ledger} cannot be written: {error}")
 
-    def _write(self, writes: PendingWrites) -> None:
+    def _write(self, writes: PendingWrites) -> list[tuple[int, int, int]]:
         before = self.journal.end
         rows = writes.rows()
         places = self.journal.append(rows) if rows else []
@@ -108,6 +112,8 @@ class Storage:
         except BaseException:
             self.journal.cut(before)
             raise
+        done = [change for change in writes.items if change.state == ItemState.DONE]
+        return [(one.number, place, len(one.row)) for one, place in zip(done, places, strict=True)]
 
     async def close(self) -> None:
         """Write what is left and close the files."""

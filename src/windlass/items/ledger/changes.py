@@ -7,12 +7,16 @@ from enum import IntEnum
 
 
 class ItemState(IntEnum):
-    """State of one item. ``LEASED`` exists in memory only: leases are stored apart."""
+    """State of one item. ``LEASED`` exists in memory only: leases are stored apart.
+
+    So does ``HELD``: the item has not left the stage before yet.
+    """
 
     PENDING = 0
     LEASED = 1
     DONE = 2
     DEAD = 3
+    HELD = 4
 
 
 class Flag(IntEnum):
@@ -45,7 +49,10 @@ class ItemResult:
 
 @dataclass(slots=True)
 class ItemChange:
-    """New values of one item, to be stored. ``row`` is set for a new output."""
+    """New values of one item, to be stored. ``row`` is set for a new output.
+
+    ``group``: new group; ``None``: it stays.
+    """
 
     number: int
     state: ItemState
@@ -54,6 +61,7 @@ class ItemChange:
     score: float = float("nan")
     seconds: float = 0.0
     flag: Flag = Flag.NONE
+    group: int | None = None
     reason: str = ""
     message: str = ""
     row: bytes = b""

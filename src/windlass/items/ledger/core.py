@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from windlass.items.context.gate import SegmentGate
+from windlass.items.ledger.branches import branch_of
 from windlass.items.ledger.changes import (
     INFRASTRUCTURE,
     PERMANENT,
@@ -23,8 +25,10 @@ from windlass.items.ledger.changes import (
     ItemState,
     LedgerEffects,
 )
+from windlass.items.ledger.gathering import Gathering
 from windlass.items.ledger.groups import GroupQueue, GroupQueues
 from windlass.items.ledger.sizes import BatchSizes
+from windlass.items.ledger.start_failures import StartFailures
 from windlass.items.ledger.statistics import Latencies, Rate, ScoreHistogram
 from windlass.items.ledger.table import ItemTable
 from windlass.items.spec import BatchSpec
@@ -38,6 +42,8 @@ SLOW_FACTOR = 1.5
 LOW_QUALITY = "LowQuality"
 LEASE_LOST = "LeaseLost"
 TOO_MANY_FAILED = "TooManyFailedItems"
+TOO_MANY_INVALID = "TooManyInvalidRows"
+"""Failure of a batch that has too many rows that are not valid."""
 
 
 @dataclass(slots=True)
@@ -58,11 +64,16 @@ class Ledger:
         table: ItemTable,
         groups: Sequence[ItemGroup],
         new_id: Callable[[], str],
+        gate: SegmentGate | None = None,
     ) -> None:
+        """``gate``: items that wait for results of others (``contextCache.mode: Output``)."""
         self.batch = batch
         self.table = table
-        self.queues = GroupQueues(list(groups), table, batch.grouping.order)
+        self.gate = gate
+        waiting = gate.waiting if gate is not None else frozenset[int]()
+        self.queues = GroupQueues(list(groups), table, batch.grouping.order, waiting)
         self.sizes = BatchSizes(batch.batching)
+        self.gathering = Gathering(batch.batching)
         self.leases: dict[str, ItemLease] = {}
         self.workers: dict[str, WorkerRecord] = {}
         self.latencies = Latencies()
@@ -70,10 +81,15 @@ class Ledger:
         quality = batch.outputs.quality
         self.scores = ScoreHistogram(quality.min if quality else 0.0)
         self.failure: tuple[str, str] | None = None
+        self.last_error: tuple[str, str] | None = None
+        table.reserve(len(self.queues.groups))
+        self.branch = branch_of(batch, groups)
         self._new_id = new_id
         self._suspects: deque[int] = deque()
         self._holder: dict[int, list[str]] = {}
-        self._check_failures()
+        self._invalid = table.invalid()
+        self._starts = StartFailures()
+        self.check_failures()
 
     # Workers and leases
 
@@ -177,6 +193,8 @@ class Ledger:
             number = result.number
             if not 0 <= number < len(self.table) or self.table.state[number] >= ItemState.DONE:
                 continue
+            if self._is_before_branch(number, lease):
+                continue
             if not result.row and (lease is None or number not in lease.items):
                 continue
             accepted += 1
@@ -186,23 +204,35 @@ class Ledger:
             lease.expires = now + self.batch.items.lease_seconds
             if seconds > 0 and results:
                 self.sizes.observe(lease.group, len(results), seconds)
-        self._check_failures()
+        self.check_failures()
         return effects, accepted
 
     def retry_dead(self, numbers: Iterable[int] | None = None) -> LedgerEffects:
         """Make dead letters pending again with new budgets; all of them without ``numbers``."""
         effects = LedgerEffects()
         chosen = range(len(self.table)) if numbers is None else numbers
+        opened: list[int] = []
         for number in chosen:
             if self.table.state[number] != ItemState.DEAD or self.table.length[number] == 0:
                 continue
             self.table.attempts[number] = self.table.losses[number] = 0
             self.table.move(number, ItemState.PENDING)
-            self.queues.push(number)
+            opened.append(number)
             effects.items.append(ItemChange(number, ItemState.PENDING, 0, 0))
+        for number in opened if self.gate is None else self.gate.reopen(opened):
+            self.queues.push(number)
         self.failure = None
-        self._check_failures()
+        self._starts.clear()
+        self.check_failures()
         return effects
+
+    def unblock(self, numbers: Iterable[int]) -> bool:
+        """Let items be leased that waited for the stored ends of these; return whether any did."""
+        freed = self.gate.end(numbers) if self.gate is not None else ()
+        for number in freed:
+            if self.table.state[number] == ItemState.PENDING:
+                self.queues.push(number)
+        return bool(freed)
 
     @property
     def finished(self) -> bool:
@@ -227,13 +257,33 @@ class Ledger:
                     result.kind, result.reason = "", LOW_QUALITY
                     result.message = f"score {result.score:g} is below {quality.min:g}"
                     return self._error(result, now)
+                if self.branch >= 0 and self.table.group[result.number] != self.branch:
+                    return self._process_again(result)
                 flag = Flag.BRANCH if quality.on_low == "Branch" else Flag.LOW
             self.scores.add(result.score)
         self.table.move(result.number, ItemState.DONE)
         self.latencies.add(result.seconds)
-        self.rate.add(now, 1)
+        self.rate.add(now, 1, result.seconds)
         change = self._change(result.number, ItemState.DONE)
         change.score, change.seconds, change.flag, change.row = result.score, result.seconds, flag, result.row
+        return change
+
+    def _is_before_branch(self, number: int, lease: ItemLease | None) -> bool:
+        """Return whether a result is of the model before the one that an item is with now."""
+        of_branch = self.branch >= 0 and self.table.group[number] == self.branch
+        return of_branch and (lease is None or lease.group != self.branch)
+
+    def _process_again(self, result: ItemResult) -> ItemChange:
+        """Give an item of low quality to the other model. It costs no attempt."""
+        number, quality = result.number, self.batch.outputs.quality
+        assert quality is not None
+        self.latencies.add(result.seconds)
+        self.table.move(number, ItemState.PENDING)
+        self.table.regroup(number, self.branch)
+        self.queues.push(number)
+        change = self._change(number, ItemState.PENDING)
+        change.group, change.reason = self.branch, LOW_QUALITY
+        change.message = f"score {result.score:g} is below {quality.min:g}"
         return change
 
     def _error(self, result: ItemResult, now: float) -> ItemChange:
@@ -246,6 +296,7 @@ class Ledger:
             over = count > items.retries or result.kind == PERMANENT
         if over:
             self.table.move(number, ItemState.DEAD)
+            self.unblock((number,))
             self.rate.add(now, 1)
             change = self._change(number, ItemState.DEAD)
         else:
@@ -258,20 +309,26 @@ class Ledger:
                 self.queues.push(number)
             change = self._change(number, ItemState.PENDING)
         change.reason, change.message = result.reason or "Error", result.message
+        self.last_error = (change.reason, change.message)
+        self._starts.add(number, change.reason, change.message)
         return change
 
     def _change(self, number: int, state: ItemState) -> ItemChange:
         return ItemChange(number, state, self.table.attempts[number], self.table.losses[number])
 
-    def _check_failures(self) -> None:
+    def check_failures(self) -> None:
+        """Fail the batch if more items were given up than it may lose."""
         dead, total = self.table.counts[ItemState.DEAD], len(self.table)
         percent = self.batch.items.max_failed_percent
+        invalid = self._invalid * 100 > percent * total
         if self.failure is None and dead * 100 > percent * total:
             share = 100 * dead / total
-            self.failure = (
-                TOO_MANY_FAILED,
-                f"{dead} of {total} items failed ({share:.3g} %): items.maxFailedPercent allows {percent:g} %",
-            )
+            what = "rows are not valid" if invalid else "items failed"
+            limit = f"items.maxFailedPercent allows {percent:g} % (windlass generate --max-failed)"
+            reason = TOO_MANY_INVALID if invalid else TOO_MANY_FAILED
+            self.failure = (reason, f"{dead} of {total} {what} ({share:.3g} %): {limit}")
+        if not self.table.counts[ItemState.DONE]:
+            self.failure = self._starts.failure(total) or self.failure
 
     # Details of leases
 
@@ -325,10 +382,11 @@ class Ledger:
             change.reason, change.message = LEASE_LOST, f"worker {lease.worker} was lost"
             if count > budget:
                 self.table.move(number, ItemState.DEAD)
+                self.unblock((number,))
                 change.state = ItemState.DEAD
                 change.message = f"{count} workers were lost while they processed it"
             effects.items.append(change)
-        self._check_failures()
+        self.check_failures()
 
     def _new_lease(
         self, record: WorkerRecord, worker: str, group: int, items: Iterable[int], now: float
@@ -356,14 +414,27 @@ class Ledger:
 
     def _next(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:
         pending = self.table.counts[ItemState.PENDING]
-        if not pending:
+        if self.gate is not None:  # the few that may be leased are spread over the workers
+            pending = -(-(pending - len(self.gate.waiting)) // 4)
+        if pending <= 0:
             return None
-        while (group := self.queues.choose(record.group)) is not None:
+        self.gathering.until = None
+        apart: set[int] = set()
+        while (group := self.queues.choose(record.group, apart)) is not None:
+            if self.gathering.waits(group, self.table, self._full_size(group, now), now):
+                apart.add(group.record.number)
+                continue
             items = self._take(group, pending, now)
             if items:
                 self.queues.serve(group, len(items))
                 return self._new_lease(record, worker, group.record.number, items, now)
         return None
+
+    def _full_size(self, group: GroupQueue, now: float) -> int:
+        """Return the items of a full batch, as if all rows that are still to come were there."""
+        counts = self.table.counts
+        coming = counts[ItemState.PENDING] + counts[ItemState.HELD]
+        return self.sizes.items(group.record.number, coming, self.active_workers(now))
 
     def _take(self, group: GroupQueue, pending: int, now: float) -> list[int]:
         limit = self.sizes.items(group.record.number, pending, self.active_workers(now))
@@ -375,6 +446,7 @@ class Ledger:
                 group.put_back(number)
                 break
             items.append(number)
+            self.gathering.leave(number)
             size += length
         return items
 
@@ -405,12 +477,13 @@ class Ledger:
         rule = self.batch.items.speculative
         if not rule.enabled or self.table.counts[ItemState.PENDING]:
             return None
-        if self.table.open * 100 > rule.slowest_percent * len(self.table) and self.table.open > 1:
-            return None
+        few = rule.slowest_percent * len(self.table) / 100
         slow: ItemLease | None = None
         for one in self.leases.values():
             expected = one.size * self.sizes.estimate(one.group)
             copied = any(len(self._holder.get(number, ())) > 1 for number in one.items)
+            if self.table.open > max(few, one.size):  # its batch is not the last one
+                continue
             if one.worker == worker or one.copy or copied or now - one.started < SLOW_FACTOR * expected:
                 continue
             if slow is None or one.started < slow.started:

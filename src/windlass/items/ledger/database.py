@@ -31,7 +31,9 @@ _DONE = (
     "UPDATE items SET state=2, attempts=?, losses=?, row_place=?, row_length=?, score=?, seconds=?, flag=?, "
     "reason=NULL, message=NULL WHERE number=?"
 )
-_OPEN = "UPDATE items SET state=?, attempts=?, losses=?, reason=?, message=? WHERE number=?"
+_OPEN = (
+    "UPDATE items SET state=?, attempts=?, losses=?, reason=?, message=?, grp=coalesce(?,grp) WHERE number=?"
+)
 MAX_MESSAGE = 500
 """Maximum length of a stored message in characters."""
 
@@ -165,6 +167,12 @@ class LedgerFile:
         for row in self._connection.execute(query, (limit,)):
             yield DeadLetter(*row)
 
+    def given_up(self) -> Iterator[tuple[int, int, int, str, str]]:
+        """Return number, attempts, losses, reason and message of the items that were given up."""
+        yield from self._connection.execute(
+            "SELECT number,attempts,losses,reason,message FROM items WHERE state=3 ORDER BY number"
+        )
+
     def reasons(self) -> dict[str, int]:
         """Return the number of dead letters by reason."""
         query = "SELECT reason, count(*) FROM items WHERE state=3 GROUP BY reason ORDER BY 2 DESC"
@@ -182,6 +190,12 @@ class LedgerFile:
         """Return number, state, place and length of the row of each item, in the order of the input."""
         yield from self._connection.execute(
             "SELECT number,state,coalesce(row_place,0),coalesce(row_length,0) FROM items ORDER BY number"
+        )
+
+    def admitted(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """Return number, group, place, length, order and state of each item as it was admitted."""
+        yield from self._connection.execute(
+            "SELECT number,grp,place,length,sort,state FROM items ORDER BY number"
         )
 
     def extras(self) -> Iterator[tuple[int, int]]:
@@ -203,7 +217,7 @@ class LedgerFile:
             else:
                 message = change.message[:MAX_MESSAGE]
                 values = (int(change.state), change.attempts, change.losses, change.reason, message)
-                opened.append((*values, change.number))
+                opened.append((*values, change.group, change.number))
         run = self._connection
         run.execute("BEGIN")
         try:

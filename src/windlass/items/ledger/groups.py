@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.table import ItemTable
@@ -46,6 +46,12 @@ class GroupQueue:
             if table.state[number] == ItemState.PENDING:
                 yield number
 
+    def front(self) -> int:
+        """Return the item that is taken first, or -1."""
+        if self.again:
+            return self.again[0]
+        return self.first[self.head] if self.head < len(self.first) else -1
+
     def has_entries(self) -> bool:
         return bool(self.again) or self.head < len(self.first)
 
@@ -57,14 +63,17 @@ class GroupQueue:
 class GroupQueues:
     """All groups of a batch."""
 
-    def __init__(self, records: list[ItemGroup], table: ItemTable, order: str) -> None:
+    def __init__(
+        self, records: list[ItemGroup], table: ItemTable, order: str, waiting: Collection[int] = ()
+    ) -> None:
+        """``waiting``: items that are pushed later."""
         self.groups = [GroupQueue(record) for record in records]
         self._table = table
         self._order = order
         self._delayed: list[tuple[float, int]] = []
         by_group: list[list[int]] = [[] for _ in records]
         for number, state in enumerate(table.state):
-            if state == ItemState.PENDING:
+            if state == ItemState.PENDING and number not in waiting:
                 by_group[table.group[number]].append(number)
         for group, numbers in zip(self.groups, by_group, strict=True):
             numbers.sort(key=table.order.__getitem__)
@@ -90,12 +99,17 @@ class GroupQueues:
         """Return the time at which the next delayed item is due."""
         return self._delayed[0][0] if self._delayed else None
 
-    def choose(self, last: int) -> GroupQueue | None:
-        """Return the group to serve next. ``last``: group of the worker before, or -1."""
+    def choose(self, last: int, apart: Collection[int] = ()) -> GroupQueue | None:
+        """Return the group to serve next. ``last``: group of the worker before, or -1.
+
+        ``apart``: groups that are not served now.
+        """
         best: GroupQueue | None = None
         best_key: tuple[float, ...] = ()
         for number, group in enumerate(self.groups):
             if not self._table.pending[number] or not group.has_entries() or self._full(group):
+                continue
+            if number in apart:
                 continue
             key = self._key(group, number, last)
             if best is None or key < best_key:

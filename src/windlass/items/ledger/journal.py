@@ -48,6 +48,9 @@ class RowJournal:
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._descriptor, length, offset)
+
     def view(self) -> mmap.mmap | bytes:
         """Return the content, mapped into memory."""
         return mmap.mmap(self._descriptor, self.end, prot=mmap.PROT_READ) if self.end else b""

@@ -11,6 +11,8 @@ _LOWEST = 1e-5
 """Upper bound of the first bucket of latencies (seconds)."""
 RATE_SECONDS = 30.0
 """Window of the rate (seconds)."""
+_COMMIT_SECONDS = 0.5
+"""Interval between commits of a worker (seconds)."""
 
 
 class Latencies:
@@ -71,24 +73,32 @@ class ScoreHistogram:
 
 
 class Rate:
-    """Events for each second, over the last :data:`RATE_SECONDS`."""
+    """Events for each second, over the last :data:`RATE_SECONDS`.
+
+    Time without events before them does not count: workers that start late, or go on after
+    a pause, have their own rate at once.
+    """
 
     def __init__(self) -> None:
+        self._since = -math.inf
         self._events: deque[tuple[float, int]] = deque()
         self._sum = 0
 
-    def add(self, now: float, count: int) -> None:
+    def add(self, now: float, count: int, seconds: float = 0.0) -> None:
+        """Count events. ``seconds``: time that led to the first of them."""
+        self._forget(now)
+        if not self._events:
+            self._since = now - max(_COMMIT_SECONDS, seconds)
         if self._events and now - self._events[-1][0] < 0.25:
             self._events[-1] = (self._events[-1][0], self._events[-1][1] + count)
         else:
             self._events.append((now, count))
         self._sum += count
-        self._forget(now)
 
     def per_second(self, now: float, started: float) -> float:
         """Return the rate. ``started``: time before which there was nothing to count."""
         self._forget(now)
-        span = min(RATE_SECONDS, now - started)
+        span = min(RATE_SECONDS, now - max(started, self._since))
         return self._sum / max(span, 0.25) if self._sum else 0.0
 
     def _forget(self, now: float) -> None:

@@ -6,6 +6,8 @@ from array import array
 
 from windlass.items.ledger.changes import ItemState
 
+_WITHOUT_END = (ItemState.PENDING, ItemState.LEASED, ItemState.HELD)
+
 
 class ItemTable:
     """Columns of all items. An item is the number of its row in this table.
@@ -23,7 +25,7 @@ class ItemTable:
         self.offset = array("q")
         self.length = array("i")
         self.order = array("q")
-        self.counts = [0, 0, 0, 0]
+        self.counts = [0] * len(ItemState)
         self.pending: list[int] = []
         self.remaining: list[int] = []
         self.dead: list[int] = []
@@ -55,18 +57,36 @@ class ItemTable:
         self.length.append(length)
         self.order.append(order)
         self.counts[state] += 1
-        while len(self.pending) <= group:
-            self.pending.append(0)
-            self.remaining.append(0)
-            self.dead.append(0)
-            self.totals.append(0)
+        self.reserve(group + 1)
         self.totals[group] += 1
         self.dead[group] += state == ItemState.DEAD
         if state == ItemState.PENDING:
             self.pending[group] += 1
-        if state <= ItemState.LEASED:
-            self.remaining[group] += 1
+        self.remaining[group] += state in _WITHOUT_END
         return len(self.state) - 1
+
+    def reserve(self, groups: int) -> None:
+        """Make room for the counts of as many groups."""
+        while len(self.pending) < groups:
+            for counts in (self.pending, self.remaining, self.dead, self.totals):
+                counts.append(0)
+
+    def regroup(self, number: int, group: int) -> None:
+        """Give an item to another group."""
+        state, before = self.state[number], self.group[number]
+        self.group[number] = group
+        for place, change in ((before, -1), (group, 1)):
+            self.totals[place] += change
+            self.pending[place] += change * (state == ItemState.PENDING)
+            self.remaining[place] += change * (state in _WITHOUT_END)
+            self.dead[place] += change * (state == ItemState.DEAD)
+
+    def invalid(self) -> int:
+        """Return the number of rows that are not valid: they have an error and no input."""
+        if not self.counts[ItemState.DEAD]:
+            return 0
+        pairs = zip(self.state, self.length, strict=True)
+        return sum(state == ItemState.DEAD and not length for state, length in pairs)
 
     def move(self, number: int, state: ItemState) -> None:
         """Change the state of an item."""
@@ -76,7 +96,7 @@ class ItemTable:
         self.counts[before] -= 1
         self.counts[state] += 1
         self.pending[group] += (state == ItemState.PENDING) - (before == ItemState.PENDING)
-        self.remaining[group] += (state <= ItemState.LEASED) - (before <= ItemState.LEASED)
+        self.remaining[group] += (state in _WITHOUT_END) - (before in _WITHOUT_END)
         self.dead[group] += (state == ItemState.DEAD) - (before == ItemState.DEAD)
         if state > ItemState.LEASED:
             self.count_failure(number, False)
@@ -89,4 +109,4 @@ class ItemTable:
     @property
     def open(self) -> int:
         """Number of items without an end."""
-        return self.counts[ItemState.PENDING] + self.counts[ItemState.LEASED]
+        return sum(self.counts[state] for state in _WITHOUT_END)

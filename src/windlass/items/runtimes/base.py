@@ -6,14 +6,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from windlass.items.spec import BatchSpec
+from windlass.items.spec import SHARD, BatchSpec
 
+MODEL_PATH = "WINDLASS_MODEL_PATH"
+"""Environment variable: folder with the files of the job's model."""
+PEER_SECONDS = 5.0
+"""Time that rank 0 with a failed program waits for the end of its worker (seconds).
+
+A program that fails because another rank was lost does not count as a failure of its row.
+"""
 PROGRAM, INFRASTRUCTURE, PERMANENT = "program", "infrastructure", "permanent"
 """Kinds of errors, as :mod:`windlass.items.ledger.changes` has them."""
 
 
 class SetupError(RuntimeError):
     """A runtime that cannot work at all: the worker ends with an error."""
+
+
+class ReplicaEnded(RuntimeError):
+    """End of the program of rank 0: all ranks of the worker have to start again."""
 
 
 class WorkerStopped(BaseException):
@@ -79,6 +90,16 @@ class Runtime(Protocol):
     def teardown(self) -> None: ...
 
 
+_ENDING = frozenset({"ProcessExited", "Timeout"})
+"""Reasons of failures after which the program of rank 0 is gone, or out of step with the other ranks."""
+_BY_PEERS = frozenset(
+    {"RuntimeError", "DistBackendError", "DistNetworkError", "ConnectionError", "EOFError", "OSError"}
+    | {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
+    | {"TimeoutError"}
+)
+"""Exceptions of a Python function that the loss of another rank may have caused."""
+
+
 @dataclass(frozen=True)
 class RuntimeContext:
     """Settings of a runtime. ``monotonic`` and ``pause`` come from the worker's clock."""
@@ -102,7 +123,47 @@ def output_row(row: Mapping[str, Any], value: Any) -> dict[str, Any]:
 
 
 def create(context: RuntimeContext) -> Runtime:
-    """Return the runtime of a batch. Its module is imported here, so that others cost nothing."""
+    """Return the runtime of a batch."""
+    runtime = _create(context)
+    if SHARD in context.environment:
+        runtime = _Leading(runtime, context)
+    return _Carrying(runtime) if context.batch.carries else runtime
+
+
+class _Leading:
+    """Runtime of rank 0: its program does not start again alone, since other ranks belong to it."""
+
+    def __init__(self, runtime: Runtime, context: RuntimeContext) -> None:
+        self._runtime, self._context = runtime, context
+        self.setup, self.teardown = runtime.setup, runtime.teardown
+
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
+        for outcome in self._runtime.process(batch):
+            ended = outcome.reason in _ENDING
+            if ended or outcome.reason in _BY_PEERS:
+                self._context.pause(PEER_SECONDS)  # told to end meanwhile, the row goes back as it is
+            yield outcome
+            if ended:
+                raise ReplicaEnded(f"{outcome.reason}: all ranks of the worker start again")
+
+
+class _Carrying:
+    """Runtime of a stage before the last: outputs keep the fields of their input rows."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.setup, self.teardown = runtime.setup, runtime.teardown
+
+    def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
+        rows = {item.number: item.row for item in batch.items}
+        for outcome in self._runtime.process(batch):
+            if outcome.output is not None:
+                outcome.output = {**rows[outcome.number], **outcome.output}
+            yield outcome
+
+
+def _create(context: RuntimeContext) -> Runtime:
+    """Import the module of a runtime here, so that others cost nothing."""
     name = context.batch.runtime.name
     if name == "process":
         from windlass.items.runtimes.process import ProcessRuntime
@@ -112,10 +173,18 @@ def create(context: RuntimeContext) -> Runtime:
         from windlass.items.runtimes.python_function import PythonRuntime
 
         return PythonRuntime(context)
+    if name == "openai" and context.batch.server is not None:
+        from windlass.items.runtimes.node_server import NodeServerRuntime
+
+        return NodeServerRuntime(context)
     if name == "openai":
         from windlass.items.runtimes.openai_server import OpenAIRuntime
 
         return OpenAIRuntime(context)
+    if name == "llama-cpp":
+        from windlass.items.runtimes.llama_cpp import LlamaCppRuntime
+
+        return LlamaCppRuntime(context)
     from windlass.items.runtimes.builtin_generate import GenerateRuntime, NoopRuntime
 
     if name == "noop":

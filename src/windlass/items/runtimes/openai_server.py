@@ -11,7 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
+from urllib.parse import urlsplit
 
+from windlass.api.fields.aigc import on_loopback
 from windlass.items.runtimes.base import (
     INFRASTRUCTURE,
     PERMANENT,
@@ -112,6 +114,18 @@ class OpenAIRuntime:
             self._clients.append(client)
         return client
 
+    def _lost_server(self) -> None:
+        """Called when the server cannot be reached, before the next attempt."""
+
+    def _own_address(self) -> str:
+        """Tell that a loopback address is the pod's own, which has a network of its own by default."""
+        if not on_loopback(self._url):
+            return ""
+        return (
+            f" ({urlsplit(self._url).hostname} is the pod itself, or its node with "
+            "spec.template.spec.hostNetwork: true)"
+        )
+
     def _one(self, item: LeasedRow, model: str) -> RowOutcome:
         started = self._context.monotonic()
         path, body = request_of(item, model, self._context)
@@ -130,9 +144,10 @@ class OpenAIRuntime:
                     item.number, None, 0.0, PROGRAM, "Timeout", "the server did not answer in time"
                 )
             except OSError as error:
+                self._lost_server()
                 failures += 1
                 if failures >= CONNECT_ATTEMPTS:
-                    message = f"{self._url} cannot be reached: {error}"
+                    message = f"{self._url} cannot be reached: {error}{self._own_address()}"
                     return RowOutcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerUnreachable", message)
                 self._context.pause(min(MAX_DELAY_SECONDS, 0.5 * 2**failures))
                 continue
@@ -177,10 +192,7 @@ def request_of(item: LeasedRow, model: str, context: RuntimeContext) -> tuple[st
 
 def outcome_of(item: LeasedRow, status: int, answer: bytes) -> RowOutcome:
     """Return the outcome of a response."""
-    try:
-        found: Any = json.loads(answer)
-    except ValueError:
-        found = None
+    found = _decoded(answer)
     if status != 200:
         message = _error_text(found) or answer[:200].decode(errors="replace")
         kind = PERMANENT if 400 <= status < 500 and status not in (408, 409, 425) else PROGRAM
@@ -206,6 +218,14 @@ def outcome_of(item: LeasedRow, status: int, answer: bytes) -> RowOutcome:
             item.number, None, 0.0, PROGRAM, "InvalidAnswer", f"the answer has no choice: {shown}"
         )
     return RowOutcome(item.number, {name: value for name, value in output.items() if value is not None})
+
+
+def _decoded(answer: bytes) -> Any:
+    """Return the JSON value of an answer; None if it has none."""
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return None
 
 
 def _error_text(found: Any) -> str:

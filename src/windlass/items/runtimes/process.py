@@ -18,12 +18,15 @@ from typing import Any
 
 from windlass.items.runtimes.base import (
     LeasedRow,
+    ReplicaEnded,
     RowOutcome,
     RuntimeContext,
     SetupError,
     WorkBatch,
     WorkerStopped,
 )
+from windlass.items.runtimes.error_lines import ErrorLines
+from windlass.items.spec import SHARD
 
 QUIET_SECONDS = 5.0
 """Time without any answer after which the input of a new command is closed (seconds).
@@ -53,10 +56,12 @@ class ProcessRuntime:
         self._context = context
         self._timeout = context.batch.items.timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
+        self._errors: ErrorLines | None = None
         self._input = self._rest = b""
         self._quiet = QUIET_SECONDS
         self._held = 0
         self._crashes = 0
+        self._leads = SHARD in context.environment
         self._spawned = self._closed = 0.0
 
     def setup(self) -> None:
@@ -69,6 +74,8 @@ class ProcessRuntime:
             return
         _close(process)
         _reap(process, END_SECONDS)
+        if self._errors is not None:
+            self._errors.last()  # all of it is passed on
 
     def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         waiting: deque[LeasedRow] = deque()
@@ -133,13 +140,14 @@ class ProcessRuntime:
             return
         self._crashes += 1
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        message = f"the command ended with {how} before it answered"
+        last = self._errors.last() if self._errors is not None else ""
+        message = f"the command ended with {how} before it answered{f': {last}' if last else ''}"
         yield RowOutcome(waiting.popleft().number, None, seconds, "program", "ProcessExited", message)
 
     def _close_input(self, more: bool, moved: float) -> None:
         """Close the input of a command that may hold its answers back."""
-        if more or self._input or not self._open_input():
-            return
+        if more or self._input or self._leads or not self._open_input():
+            return  # other ranks belong to a command that leads: it does not start again alone
         now = self._context.monotonic()
         if self._held >= HELD or now - moved > self._quiet:
             assert self._process is not None
@@ -207,6 +215,8 @@ class ProcessRuntime:
 
     def _restart(self, waiting: deque[LeasedRow]) -> None:
         """Start the command again, and feed it the rows that were not answered."""
+        if self._leads:
+            raise ReplicaEnded("the command has ended: all ranks of the worker start again")
         if self._crashes > 1:
             self._context.pause(min(MAX_DELAY_SECONDS, 0.05 * 2 ** min(self._crashes, 10)))
         self._start()
@@ -220,6 +230,7 @@ class ProcessRuntime:
                 runtime.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 env=environment,
                 cwd=runtime.working_dir or None,
@@ -227,6 +238,8 @@ class ProcessRuntime:
             )
         except OSError as error:
             raise SetupError(f"{runtime.command[0]} cannot be started: {error.strerror}") from None
+        assert self._process.stderr is not None
+        self._errors = ErrorLines(self._process.stderr)
         self._input = self._rest = b""
         self._spawned, self._closed = self._context.monotonic(), 0.0
         for stream in (self._process.stdin, self._process.stdout):

@@ -45,15 +45,17 @@ class PythonRuntime:
         target = load(runtime.function, runtime.working_dir)
         if inspect.isclass(target):
             try:
-                self._instance = target(**runtime.parameters)
-                if hasattr(self._instance, "setup"):
-                    self._instance.setup()
+                instance: Any = target(**runtime.parameters)
+                self._instance = instance
+                if hasattr(instance, "setup"):
+                    instance.setup()
             except Exception as error:
                 traceback.print_exc()
                 raise SetupError(f"{runtime.function} cannot be set up: {_words(error)}") from None
-            if not callable(getattr(self._instance, "process", None)):
+            process: Any = getattr(instance, "process", None)
+            if not callable(process):
                 raise SetupError(f"the class {runtime.function} has no method process(rows)")
-            self._call, self._batched = self._instance.process, True
+            self._call, self._batched = process, True
         elif callable(target):
             self._call = target
         else:

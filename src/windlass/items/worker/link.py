@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from windlass.items.spec import DRIVER, DRIVER_FILE, TOKEN
+from windlass.items.spec import DRIVER, DRIVER_FILE, STAGE, TOKEN
 from windlass.items.worker.wire import DriverConnection
 from windlass.kits.clock import SystemClock
 
@@ -36,10 +35,16 @@ class DriverLink:
 
     def url(self) -> str:
         """Return the URL of the driver, which may change when the driver is started again."""
+        stage = self._environment.get(STAGE)
+        found = self._address()
+        return f"{found.rstrip('/')}/stages/{stage}" if stage and found else found
+
+    def _address(self) -> str:
         path = self._environment.get(DRIVER_FILE)
         if path:
             try:
-                text = Path(path).read_text().strip()
+                with open(path) as stream:
+                    text = stream.read().strip()
                 if text:
                     return f"http://127.0.0.1:{text}" if text.isdigit() else text
             except OSError:

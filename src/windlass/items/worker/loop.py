@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import threading
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from windlass.items.ledger.branches import branch_name
 from windlass.items.prompts import Prompt, PromptError
 from windlass.items.quality import scorers
 from windlass.items.runtimes.base import (
     INFRASTRUCTURE,
     PERMANENT,
     LeasedRow,
+    ReplicaEnded,
     RowOutcome,
     Runtime,
     RuntimeContext,
@@ -45,8 +47,8 @@ class Worker:
 
     def __init__(self, batch: BatchSpec, environment: Mapping[str, str], model: str = "") -> None:
         """``model``: where the files of the model came from; empty without a model."""
-        name = environment.get(WORKER) or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        instance = uuid.uuid4().hex
+        name = environment.get(WORKER) or f"{socket.gethostname()}-{os.urandom(4).hex()}"
+        instance = os.urandom(16).hex()
         self._batch, self._model = batch, model
         self._clock = SystemClock()
         context = RuntimeContext(batch, environment, self._clock.monotonic, self._clock.pause)
@@ -76,6 +78,10 @@ class Worker:
         self._pulse.start(float(told["heartbeatSeconds"]))
         try:
             return self._work(runtime, score)
+        except ReplicaEnded as error:
+            print(f"windlass: {error}", file=sys.stderr)
+            self._leave()
+            return 143
         except SetupError as error:
             print(f"windlass: {error}", file=sys.stderr)
             self._leave()
@@ -101,6 +107,9 @@ class Worker:
             runtime.setup()
         finally:
             self._interruptible = False
+        how = getattr(runtime, "how", "")
+        if how:
+            self._link.call("/v1/register", stopped=self._stopped, model=how)
         return runtime, score
 
     def _work(self, runtime: Runtime, score: scorers.Scorer | None) -> int:
@@ -121,8 +130,8 @@ class Worker:
 
     def _process(self, lease: dict[str, Any], runtime: Runtime, score: scorers.Scorer | None) -> None:
         batch, errors = self._batch_of(lease)
-        self._pulse.watch(lease["lease"], batch)
         pending = _Results(self._link, lease["lease"], batch, self._clock.monotonic())
+        self._pulse.watch(lease["lease"], batch, pending)
         for outcome in errors:
             pending.add(outcome, None)
         try:
@@ -154,10 +163,21 @@ class Worker:
                 return
             yield outcome
 
+    def _with_model(self, row: dict[str, Any], lease: dict[str, Any]) -> dict[str, Any]:
+        """Return a row with the model of its group, if the group has one of its own.
+
+        A row that names a model keeps it, but not when it is processed again by another model.
+        """
+        quality, model = self._batch.outputs.quality, lease["model"]
+        again = quality is not None and bool(quality.branch_model) and lease["group"] == branch_name(quality)
+        if again or (model and model != self._batch.model and not row.get("model")):
+            return {**row, "model": model}
+        return row
+
     def _batch_of(self, lease: dict[str, Any]) -> tuple[WorkBatch, list[RowOutcome]]:
         items, errors = [], []
         for entry in lease["items"]:
-            row = entry["row"]
+            row = self._with_model(entry["row"], lease)
             item = LeasedRow(entry["n"], row, entry["attempt"])
             if self._prompt is None:
                 item.prompt = row["prompt"] if isinstance(row.get("prompt"), str) else ""
@@ -212,7 +232,10 @@ def result_text(outcome: RowOutcome, score: float | None) -> str:
 
 
 class _Results:
-    """Results of one lease that are not committed yet."""
+    """Results of one lease that are not committed yet.
+
+    The heartbeat commits them as well, while the main thread is busy with a long item.
+    """
 
     def __init__(self, link: DriverLink, lease: str, batch: WorkBatch, now: float) -> None:
         self._link, self._lease, self._batch = link, lease, batch
@@ -220,29 +243,41 @@ class _Results:
         self._size = 0
         self._numbers: set[int] = set()
         self._since = now
+        self._lock = threading.Lock()
 
     def add(self, outcome: RowOutcome, score: float | None) -> None:
         self._numbers.add(outcome.number)
         text = result_text(outcome, score)
-        self._results.append(text)
-        self._size += len(text)
+        with self._lock:
+            self._results.append(text)
+            self._size += len(text)
 
     def due(self, now: float) -> bool:
         full = len(self._results) >= COMMIT_ITEMS or self._size >= COMMIT_BYTES
         return full or now - self._since >= COMMIT_SECONDS
 
-    def send(self, now: float) -> None:
-        """Commit what is there, also after the lease was lost: a first result counts."""
-        if not self._results:
-            return
-        results, self._results, self._size = self._results, [], 0
-        seconds, self._since = now - self._since, now
-        answer = self._link.call(
-            "/v1/commit",
-            lease=self._lease,
-            seconds=round(seconds, 6),
-            results=f"[{','.join(results)}]",
-        )
+    def send(self, now: float, link: DriverLink | None = None) -> None:
+        """Commit what is there, also after the lease was lost: a first result counts.
+
+        ``link``: connection of another thread. Raises :class:`DriverGone`; then the results are kept.
+        """
+        with self._lock:
+            if not self._results:
+                return
+            results, self._results, self._size = self._results, [], 0
+            seconds, self._since = now - self._since, now
+        try:
+            answer = (link or self._link).call(
+                "/v1/commit",
+                lease=self._lease,
+                seconds=round(seconds, 6),
+                results=f"[{','.join(results)}]",
+            )
+        except DriverGone:
+            with self._lock:
+                self._results[:0] = results
+                self._size += sum(map(len, results))
+            raise
         self._batch.dropped.update(answer["revoked"])
         if answer["lost"]:
             self._batch.lost = True
@@ -256,11 +291,13 @@ class _Results:
 
 
 class _Heartbeat:
-    """Thread that renews the leases of a worker."""
+    """Thread that renews the leases of a worker and commits results that wait for a long item."""
 
     def __init__(self, link: DriverLink) -> None:
         self._link = link
         self._batches: dict[str, WorkBatch] = {}
+        self._results: dict[str, _Results] = {}
+        self._clock = SystemClock()
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -270,22 +307,27 @@ class _Heartbeat:
     def stop(self) -> None:
         self._ended.set()
 
-    def watch(self, lease: str, batch: WorkBatch) -> None:
+    def watch(self, lease: str, batch: WorkBatch, results: _Results) -> None:
         with self._lock:
-            self._batches[lease] = batch
+            self._batches[lease], self._results[lease] = batch, results
 
     def forget(self, lease: str) -> None:
         with self._lock:
             self._batches.pop(lease, None)
+            self._results.pop(lease, None)
 
     def _run(self, seconds: float) -> None:
         while not self._ended.wait(seconds):
             with self._lock:
-                leases = list(self._batches)
+                leases, waiting = list(self._batches), list(self._results.values())
             try:
                 answer = self._link.call(
                     "/v1/heartbeat", leases=leases, patience=seconds, stopped=self._ended.is_set
                 )
+                for results in waiting:
+                    now = self._clock.monotonic()
+                    if results.due(now):
+                        results.send(now, self._link)
             except DriverGone:
                 continue  # the main thread tries the same, and gives up after a longer time
             with self._lock:

@@ -9,12 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from windlass.items.runtimes.base import SetupError
-from windlass.modelcache.fetch import fetch
-from windlass.modelcache.folder import CacheFolder, ModelCacheError, ModelReference
-from windlass.modelcache.shared import MEMORY, attach
+from windlass.items.runtimes.base import MODEL_PATH, SetupError
 
 MODEL = "WINDLASS_MODEL"
 """Environment variable: JSON with ``name``, ``source``, ``revision``, ``sha256``, ``pin``, and
@@ -23,8 +19,6 @@ MODELS = "WINDLASS_MODELS"
 """Environment variable: folder of the node's models."""
 MODEL_MEMORY = "WINDLASS_MODEL_MEMORY"
 """Environment variable: folder of shared models in the memory of the node."""
-MODEL_PATH = "WINDLASS_MODEL_PATH"
-"""Environment variable for runtimes: folder with the files of the model."""
 FETCHED, FOUND, LOADED, ATTACHED = "fetched", "found", "loaded", "attached"
 
 
@@ -42,20 +36,28 @@ def model_files(environment: Mapping[str, str]) -> Iterator[ModelFiles]:
     if MODEL not in environment:
         yield ModelFiles("", environment)
         return
+    # Imported on use: HTTP and TLS would take half of the start of a worker without a model.
+    from pathlib import Path
+
+    from windlass.modelcache.fetch import fetch
+    from windlass.modelcache.folder import CacheFolder, ModelCacheError, ModelReference
+    from windlass.modelcache.shared import MEMORY, attach
+
     asked = json.loads(environment[MODEL])
     limit = asked.pop("memory", None)
     pin = bool(asked.pop("pin", False))
     model = ModelReference(**asked)
     folder = CacheFolder(Path(environment[MODELS]))
     try:
-        reused = fetch(folder, model, pin=pin).reused
+        found = fetch(folder, model, pin=pin)
         with folder.use(model.key) as files:
             if limit is None:
-                how = FOUND if reused else FETCHED
+                how = FOUND if found.reused else FETCHED
                 yield ModelFiles(how, {**environment, MODEL_PATH: str(files)})
                 return
             memory = Path(environment.get(MODEL_MEMORY) or MEMORY)
-            shared = attach(files, model.key, memory, limit or None)
+            # By checksum: a branch of the source may have moved since an earlier copy was loaded.
+            shared = attach(files, f"{model.key}-{found.model.sha256[:12]}", memory, limit or None)
             try:
                 how = LOADED if shared.loaded else ATTACHED
                 yield ModelFiles(how, {**environment, MODEL_PATH: str(shared.files)})

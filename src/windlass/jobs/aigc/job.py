@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import aigc_fields as fields
+from windlass.api.fields import aigc
+from windlass.api.fields.stages import GPU_STAGE, RESERVE_SECONDS, normal_stages
+from windlass.jobs.aigc.stages import StagePlan, stage_roles
 from windlass.jobs.definition import (
     CleanPodPolicy,
     GangPolicy,
@@ -37,6 +39,8 @@ class AigcJob:
     ``least``, ``most``: bounds for the number of workers.
     ``minimum``: number of workers that start together.
     ``retry``: value of the annotation that asks for another run of the dead letters.
+    ``plan``: workers of its stages; ``None`` for a job without stages.
+    ``shards``: pods of a worker, which start, end and are replaced together.
     """
 
     definition: JobDefinition
@@ -46,6 +50,8 @@ class AigcJob:
     most: int
     minimum: int
     retry: str
+    plan: StagePlan | None = None
+    shards: int = 1
 
     @property
     def driver(self) -> Role:
@@ -54,6 +60,11 @@ class AigcJob:
     @property
     def worker(self) -> Role:
         return self.definition.roles[1]
+
+    @property
+    def workers(self) -> tuple[Role, ...]:
+        """Roles of the workers: one, or one for each stage."""
+        return self.definition.roles[1:]
 
     @property
     def policy(self) -> Json:
@@ -70,6 +81,11 @@ class AigcJob:
         return f"{self.definition.name}-driver"
 
     @property
+    def shards_host(self) -> str:
+        """Name of the Service that gives the pods of workers their addresses."""
+        return f"{self.definition.name}-shards"
+
+    @property
     def objects_name(self) -> str:
         """Name of the ConfigMap and the Secret that driver and workers read."""
         return f"{self.definition.name}-batch"
@@ -77,17 +93,55 @@ class AigcJob:
     @property
     def binds_late(self) -> bool:
         """Return whether workers are created once the driver has read the rows, so that no GPU waits for them."""
-        progressive = fields.part(self.spec, "progressive")
+        progressive = aigc.part(self.spec, "progressive")
         return (
-            bool(self.gpus)
+            self.plan is None
+            and bool(self.gpus)
             and progressive.get("gpuBind") != "Eager"
             and progressive.get("enabled") is not False
         )
 
     @property
     def gpus(self) -> int:
-        """Number of whole GPUs of a worker."""
-        return gpus_of(self.worker.template)
+        """Number of whole GPUs of a worker; with stages, of one of the stage with the most of them."""
+        return self.shards * max(gpus_of(role.template) for role in self.workers)
+
+    @property
+    def has_gpu_stage(self) -> bool:
+        """Return whether a stage has GPUs."""
+        return any(stage["kind"] == GPU_STAGE for stage in self.spec.get("stages") or ())
+
+    @property
+    def model_role(self) -> str:
+        """Name of the role with the model: that of the first GPU stage, without GPU stages of the last one."""
+        stages = self.spec.get("stages") or ()
+        gpus = [stage["name"] for stage in stages if stage["kind"] == GPU_STAGE]
+        return gpus[0] if gpus else self.workers[-1].name
+
+    def gpus_of_role(self, name: str) -> int:
+        """Return the number of whole GPUs of a pod of a role."""
+        role = self.definition.role(name)
+        return gpus_of(role.template) if role is not None else 0
+
+    def least_gpus(self, name: str) -> int:
+        """Return the number of whole GPUs of the least workers of a stage."""
+        least = next(
+            (one["parallelism"]["min"] for one in normal_stages(self.spec) if one["name"] == name), 0
+        )
+        return self.gpus_of_role(name) * int(least)
+
+    def reservation(self, role: Role) -> dict[str, str]:
+        """Return the annotations of the PodGroup of a role that reserve its GPUs."""
+        if self.plan is None:
+            return {}
+        limit = aigc.part(self.spec, "progressive").get("reserveTimeoutSeconds")
+        return self.plan.reservation(role.name, RESERVE_SECONDS if limit is None else float(limit))
+
+    def group_name(self, role: Role) -> str:
+        """Return the name of the PodGroup of a role. That of the first workers has the name of the job."""
+        first = role.name == self.workers[0].name and role.key == role.name
+        first = first or self.plan is None
+        return self.definition.name if first else f"{self.definition.name}-{role.key}"
 
     def batch_text(self) -> str:
         """Return the document that the driver and the workers read."""
@@ -99,27 +153,28 @@ class AigcJob:
         return msgspec.json.encode({"metadata": metadata, "spec": self.spec}).decode()
 
 
-def read_aigc_job(obj: Json, desired: int | None = None) -> AigcJob:
-    """Read an object that passed validation. ``desired``: number of workers that scaling decided."""
+def read_aigc_job(
+    obj: Json, desired: int | None = None, plan: StagePlan | None = None, *, retried: bool = True
+) -> AigcJob:
+    """Read an object that passed validation.
+
+    ``desired``: number of workers that scaling decided. ``plan``: workers of its stages.
+    ``retried``: the job is retried if its driver fails; otherwise that fails the job.
+    """
     metadata, given = obj["metadata"], obj.get("spec") or {}
-    spec = fields.defaulted(given)
-    least, most = fields.worker_bounds(given)
-    count = fields.worker_count(given) if desired is None else min(most, max(least, desired))
+    spec, shards = aigc.defaulted(given), aigc.shards_of(given)
+    least, most = aigc.worker_bounds(given)
+    count = aigc.worker_count(given) if desired is None else min(most, max(least, desired))
     minimum = min(int(given.get("minAvailable") or least), count)
     policy = spec["policy"]
-    level = fields.level_of(given)
+    level = aigc.level_of(given)
     roles = (
-        Role(
-            fields.DRIVER,
-            "driver",
-            1,
-            1,
-            {"spec": {"containers": [_driver_container(spec)]}},
-            RestartRule.REPLACE,
-            numbered=False,
-        ),
-        Role(fields.WORKER, "worker", count, minimum, worker_template(spec), RestartRule.REPLACE),
+        _driver_role(spec, RestartRule.REPLACE if retried else RestartRule.NEVER),
+        *_worker_roles(spec, count, minimum, plan, shards),
     )
+    if spec.get("stages"):
+        minimum = roles[1].minimum
+        plan = plan or StagePlan((), "")
     ttl, deadline = policy.get("ttlSecondsAfterFinished"), policy.get("activeDeadlineSeconds")
     annotations = metadata.get("annotations") or {}
     definition = JobDefinition(
@@ -127,7 +182,7 @@ def read_aigc_job(obj: Json, desired: int | None = None) -> AigcJob:
         name=metadata["name"],
         uid=metadata.get("uid") or "",
         roles=roles,
-        success=(SuccessRule((fields.DRIVER,)),),
+        success=(SuccessRule((aigc.DRIVER,)),),
         run=RunPolicy(
             clean_pods=CleanPodPolicy.RUNNING,
             backoff_limit=int(policy["backoffLimit"]),
@@ -137,15 +192,35 @@ def read_aigc_job(obj: Json, desired: int | None = None) -> AigcJob:
         ),
         gang=GangPolicy(
             queue=str(given.get("queue") or DEFAULT_QUEUE),
-            min_available=minimum,
-            priority_class=fields.priority_class(level),
+            min_available=minimum * shards,
+            priority_class=aigc.priority_class(level),
         ),
         labels=metadata.get("labels") or {},
         annotations=annotations,
     )
     return AigcJob(
-        definition, spec, fields.label_of(level), least, most, minimum, annotations.get(fields.RETRY) or ""
+        definition,
+        spec,
+        aigc.label_of(level),
+        least,
+        most,
+        minimum,
+        annotations.get(aigc.RETRY) or "",
+        plan,
+        shards,
     )
+
+
+def _driver_role(spec: Json, restart: RestartRule) -> Role:
+    template = {"spec": {"containers": [_driver_container(spec)]}}
+    return Role(aigc.DRIVER, "driver", 1, 1, template, restart, numbered=False)
+
+
+def _worker_roles(spec: Json, count: int, minimum: int, plan: StagePlan | None, shards: int) -> list[Role]:
+    if spec.get("stages"):
+        return stage_roles(spec["stages"], plan)
+    pods, least, template = count * shards, minimum * shards, worker_template(spec)
+    return [Role(aigc.WORKER, "worker", pods, least, template, RestartRule.REPLACE, size=shards)]
 
 
 def _driver_container(spec: Json) -> dict[str, Any]:
@@ -154,8 +229,8 @@ def _driver_container(spec: Json) -> dict[str, Any]:
 
 def worker_template(spec: Json) -> dict[str, Any]:
     """Return the pod template of the workers: that of the job, or a container ``worker``."""
-    template = dict(fields.part(spec, "template"))
-    pod = dict(fields.part(template, "spec"))
+    template = dict(aigc.part(spec, "template"))
+    pod = dict(aigc.part(template, "spec"))
     containers = [dict(one) for one in pod.get("containers") or () if isinstance(one, Mapping)]
     if not containers:
         containers = [{"name": "worker"}]
@@ -169,7 +244,7 @@ def worker_template(spec: Json) -> dict[str, Any]:
 def gpus_of(template: Json) -> int:
     """Return the number of whole GPUs in the limits of a pod template."""
     found = 0
-    for container in fields.part(template, "spec").get("containers") or ():
-        amount = str(fields.part(fields.part(container, "resources"), "limits").get(fields.GPU) or "")
+    for container in aigc.part(template, "spec").get("containers") or ():
+        amount = str(aigc.part(aigc.part(container, "resources"), "limits").get(aigc.GPU) or "")
         found += int(amount) if amount.isdecimal() else 0
     return found

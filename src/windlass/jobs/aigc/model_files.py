@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windlass.api import aigc_fields as fields
-from windlass.api.model_cache_fields import READY, READY_LABEL, cache_name, model_cache
+from windlass.api.fields import aigc
+from windlass.api.fields.model_cache import (
+    ABSENT,
+    FETCHING,
+    FETCHING_VALUE,
+    READY,
+    READY_LABEL,
+    READY_VALUE,
+    cache_name,
+    model_cache,
+)
 from windlass.api.quantities import QuantityError, parse
+from windlass.jobs.aigc.model_volumes import CACHE, cache_claim, mount_model, volume_of
 from windlass.modelcache.folder import ModelReference
+from windlass.modelcache.shared import memory_of
 
 Json = Mapping[str, Any]
-MEMORY_FOLDER = "/dev/shm/windlass-models"
+READY_SCORE, FETCHING_SCORE = 100, 60
+"""Weights of the preferences for nodes that have a model and for nodes that fetch it."""
+NETWORK_GIB_PER_SECOND = 0.116
+"""Rate of a transfer (GiB/s) by which a model is judged: 1 Gbit/s."""
+MAX_LOCALITY_WAIT_SECONDS = 60.0
+"""Maximum time that locality may cost a job (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +47,24 @@ def reference_of(spec: Json) -> ModelReference | None:
 
     ``source: hf`` means ``hf://<name>``. A model without a source is only a name.
     """
-    model = fields.part(spec, "model")
+    model = aigc.part(spec, "model")
     name, source = str(model.get("name") or ""), str(model.get("source") or "")
     if source == "hf":
         source = f"hf://{name}"
-    if not name or not source:
+    if not name or not source or volume_of(spec) is not None:
         return None
-    checksum = str(fields.part(model, "preload").get("sha256") or "")
+    checksum = str(aigc.part(model, "preload").get("sha256") or "")
     return ModelReference(name, source, str(model.get("revision") or ""), checksum)
 
 
 def is_preloaded(spec: Json) -> bool:
     """Return whether nodes fetch the model before a worker needs it."""
-    preload = fields.part(fields.part(spec, "model"), "preload")
-    strategy = str(preload.get("strategy") or fields.HOST_PATH)
+    preload = aigc.part(aigc.part(spec, "model"), "preload")
+    strategy = str(preload.get("strategy") or aigc.HOST_PATH)
     return (
         reference_of(spec) is not None
-        and strategy == fields.HOST_PATH
-        and preload.get("when", "Eager") != fields.ON_FIRST_USE
+        and strategy == aigc.HOST_PATH
+        and preload.get("when", "Eager") != aigc.ON_FIRST_USE
     )
 
 
@@ -63,10 +79,10 @@ def caches_to_create(
     model = reference_of(spec)
     if model is None or not is_preloaded(spec):
         return []
-    preload = fields.part(fields.part(spec, "model"), "preload")
-    asked = fields.part(preload, "nodes")
-    selector = fields.part(asked, "selector")
-    selector = fields.part(selector, "matchLabels") or selector
+    preload = aigc.part(aigc.part(spec, "model"), "preload")
+    asked = aigc.part(preload, "nodes")
+    selector = aigc.part(asked, "selector")
+    selector = aigc.part(selector, "matchLabels") or selector
     having = {cache["metadata"]["name"] for cache in caches}
     fitting = [
         node
@@ -89,19 +105,50 @@ def add_model(spec: Json, body: dict[str, Any], folder: str) -> None:
 
     ``folder``: folder of models on the nodes.
     """
+    _share_server(spec, body, memory_of(folder))
+    volume = volume_of(spec)
+    if volume is not None:
+        mount_model(body, volume)
+        return
     model = reference_of(spec)
     if model is None:
         return
-    given = fields.part(spec, "model")
-    asked = {**asdict(model), "pin": bool(fields.part(given, "preload").get("pin"))}
+    given = aigc.part(spec, "model")
+    asked: dict[str, Any] = {**asdict(model), "pin": bool(aigc.part(given, "preload").get("pin"))}
     mounts = [("windlass-models", folder)]
     environment = [{"name": "WINDLASS_MODELS", "value": folder}]
-    sharing = fields.part(given, "sharing")
-    if sharing.get("mode") == fields.SHARED_MEMORY:
+    sharing = aigc.part(given, "sharing")
+    if sharing.get("mode") == aigc.SHARED_MEMORY:
         asked["memory"] = memory_limit(sharing)
-        mounts.append(("windlass-model-memory", MEMORY_FOLDER))
-        environment.append({"name": "WINDLASS_MODEL_MEMORY", "value": MEMORY_FOLDER})
+        mounts.append(("windlass-model-memory", memory_of(folder)))
+        environment.append({"name": "WINDLASS_MODEL_MEMORY", "value": memory_of(folder)})
     environment.append({"name": "WINDLASS_MODEL", "value": json.dumps(asked)})
+    if claim := cache_claim(spec):
+        mounts[0] = ("windlass-models", CACHE)
+        environment[0]["value"] = CACHE
+        _give(body, mounts, environment)
+        body["volumes"] = [
+            {"name": one["name"], "persistentVolumeClaim": {"claimName": claim}}
+            if one["name"] == "windlass-models"
+            else one
+            for one in body["volumes"]
+        ]
+        return  # all nodes are equally near
+    _give(body, mounts, environment)
+    body["affinity"] = _preferring(body.get("affinity") or {}, READY_LABEL + model.key, locality(spec))
+
+
+def _share_server(spec: Json, body: dict[str, Any], memory: str) -> None:
+    """Let the workers of a node find one another's inference server (``sharing.mode: Server``)."""
+    if aigc.part(aigc.part(spec, "model"), "sharing").get("mode") != aigc.SERVER:
+        return
+    address = {"name": "WINDLASS_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    place = {"name": "WINDLASS_MODEL_SERVERS", "value": memory}
+    _give(body, [("windlass-model-servers", memory)], [place, address])
+
+
+def _give(body: dict[str, Any], mounts: list[tuple[str, str]], environment: list[dict[str, Any]]) -> None:
+    """Add folders of the node and variables to the first container."""
     body["volumes"] = [*(body.get("volumes") or ()), *(_volume(name, path) for name, path in mounts)]
     first, *others = body["containers"]
     first = dict(first)
@@ -111,7 +158,6 @@ def add_model(spec: Json, body: dict[str, Any], folder: str) -> None:
         *({"name": name, "mountPath": path} for name, path in mounts),
     ]
     body["containers"] = [first, *others]
-    body["affinity"] = _preferring(body.get("affinity") or {}, READY_LABEL + model.key)
 
 
 def memory_limit(sharing: Json) -> int:
@@ -122,23 +168,47 @@ def memory_limit(sharing: Json) -> int:
         return 0
 
 
-def is_ready(spec: Json, caches: Sequence[Json]) -> bool | None:
-    """Return whether a node has the model; ``None`` if the job preloads none."""
+def model_state(spec: Json, labels: Iterable[Mapping[str, str]]) -> str:
+    """Return ``Ready``, ``Fetching`` or ``Absent``, by the labels of the nodes; empty if none is preloaded."""
     model = reference_of(spec)
     if model is None or not is_preloaded(spec):
-        return None
-    names = [cache for cache in caches if cache["metadata"]["name"].endswith(f".{model.key}")]
-    return any(fields.part(cache, "status").get("state") == READY for cache in names)
+        return ""
+    found = {one.get(READY_LABEL + model.key) for one in labels}
+    if READY_VALUE in found:
+        return READY
+    return FETCHING if FETCHING_VALUE in found else ABSENT
 
 
 def _volume(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
 
 
-def _preferring(affinity: Json, label: str) -> dict[str, Any]:
-    """Return the affinity with a preference for nodes with a label. It never keeps a pod waiting."""
-    node = dict(fields.part(affinity, "nodeAffinity"))
+def locality(spec: Json) -> float:
+    """Return how much a node with the model matters, from 0 to 1.
+
+    It is the time that the transfer takes, as a part of the time that locality may cost a job.
+    A model of unknown size counts fully.
+    """
+    model = aigc.part(spec, "model")
+    size = model.get("sizeGiB")
+    if not isinstance(size, int | float) or isinstance(size, bool) or size <= 0:
+        return 1.0
+    return min(1.0, size / NETWORK_GIB_PER_SECOND / MAX_LOCALITY_WAIT_SECONDS)
+
+
+def _preferring(affinity: Json, label: str, importance: float) -> dict[str, Any]:
+    """Return the affinity with preferences for nodes that have the model, or fetch it.
+
+    A preference never keeps a pod waiting: so locality delays no job at all.
+    """
+    node = dict(aigc.part(affinity, "nodeAffinity"))
     name = "preferredDuringSchedulingIgnoredDuringExecution"
-    term = {"matchExpressions": [{"key": label, "operator": "In", "values": ["ready"]}]}
-    node[name] = [*(node.get(name) or ()), {"weight": 100, "preference": term}]
+    terms = [
+        {
+            "weight": max(1, round(score * importance)),
+            "preference": {"matchExpressions": [{"key": label, "operator": "In", "values": [value]}]},
+        }
+        for value, score in ((READY_VALUE, READY_SCORE), (FETCHING_VALUE, FETCHING_SCORE))
+    ]
+    node[name] = [*(node.get(name) or ()), *terms]
     return {**affinity, "nodeAffinity": node}

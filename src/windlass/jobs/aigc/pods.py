@@ -8,12 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import aigc_fields as fields
 from windlass.api import annotations as names
 from windlass.api import owner_references
+from windlass.api.fields import aigc
+from windlass.api.fields.model_cache import MODELS_FOLDER
+from windlass.api.fields.stages import GPU_GATE, STAGE
 from windlass.api.resources import AIGC_JOBS, POD_GROUPS
+from windlass.jobs.aigc.autoscale import mount_plugin
 from windlass.jobs.aigc.job import AigcJob
 from windlass.jobs.aigc.model_files import add_model
+from windlass.jobs.aigc.shards import add_shard, shard_policy
+from windlass.jobs.aigc.spot import add_spot
+from windlass.jobs.aigc.storage import OutputsClaim, claim_name, local_path, needs_claim
+from windlass.jobs.aigc.topology import slice_annotations
 from windlass.jobs.definition import Role
 from windlass.jobs.gang import GangPart, least_resources
 
@@ -24,8 +31,9 @@ BATCH_KEY = "batch.json"
 TOKEN_KEY = "token"
 OUTPUTS_FOLDER = "/var/lib/windlass/outputs"
 _INPUT_FOLDER = "/var/lib/windlass/input"
-_FILE_ENDINGS = (".jsonl", ".csv", ".json", ".ndjson")
+_FILE_ENDINGS = (".jsonl", ".csv", ".json", ".ndjson", ".parquet")
 _SCHEDULER = "windlass"
+_STORE_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_")
 _NOT_SIMULATED = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -43,14 +51,17 @@ class BatchPlatform:
     """Facts about the place where pods of generation jobs run.
 
     ``python``: interpreter that has Windlass. ``image``: image that has it. ``outputs``: folder of
-    the node for outputs of jobs that name none; empty: they are lost with the pod. ``models``: folder
-    of the node for models.
+    the node for outputs of jobs that name none; empty: they are lost with the pod. ``claim``: volume
+    for them instead. ``models``: folder of the node for models.
+    ``group``: group that may write to claims (``fsGroup``); 0: the platform does not change them.
     """
 
     python: str = "python3"
     image: str = IMAGE
     outputs: str = ""
-    models: str = "/var/lib/windlass/models"
+    models: str = MODELS_FOLDER
+    group: int = 0
+    claim: OutputsClaim | None = None
 
 
 def owner_reference(job: AigcJob) -> dict[str, Any]:
@@ -59,11 +70,14 @@ def owner_reference(job: AigcJob) -> dict[str, Any]:
 
 def job_labels(job: AigcJob) -> dict[str, str]:
     """Return the labels that all objects of the job carry."""
-    return {fields.JOB_NAME: job.definition.name, fields.PRIORITY: job.level}
+    return {aigc.JOB_NAME: job.definition.name, aigc.PRIORITY: job.level}
 
 
 def pod_labels(job: AigcJob, role: Role, index: int) -> dict[str, str]:
-    return {**job_labels(job), fields.ROLE: role.key, fields.INDEX: str(index)}
+    stage = {STAGE: role.name} if job.plan is not None and role is not job.driver else {}
+    replica, rank = role.place_of(index)
+    shard = {aigc.SHARD: str(rank)} if role.size > 1 else {}
+    return {**job_labels(job), aigc.ROLE: role.key, aigc.INDEX: str(replica), **shard, **stage}
 
 
 def _metadata(job: AigcJob, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -85,6 +99,14 @@ def build_config_map(job: AigcJob) -> dict[str, Any]:
     }
 
 
+def token_of(secret: Mapping[str, Any]) -> str:
+    """Return the token of the driver from the Secret of a job. Raises ``ValueError`` if it has none."""
+    try:
+        return base64.b64decode((secret.get("data") or {})[TOKEN_KEY]).decode()
+    except (KeyError, TypeError) as error:
+        raise ValueError("the Secret has no token") from error
+
+
 def build_secret(job: AigcJob, token: str) -> dict[str, Any]:
     """Return the Secret with the token of the driver's API."""
     return {
@@ -98,48 +120,70 @@ def build_secret(job: AigcJob, token: str) -> dict[str, Any]:
 
 def build_service(job: AigcJob) -> dict[str, Any]:
     """Return the headless Service of the driver. It resolves before the driver is ready."""
+    ports = [{"name": "batch", "port": job.port, "targetPort": job.port}]
+    return _headless_service(job, job.driver_host, job.driver, ports=ports)
+
+
+def build_shard_service(job: AigcJob) -> dict[str, Any]:
+    """Return the headless Service by which the pods of workers find one another, before they are ready."""
+    return _headless_service(job, job.shards_host, job.worker)
+
+
+def _headless_service(job: AigcJob, name: str, role: Role, **more: Any) -> dict[str, Any]:
+    """Return a Service with the addresses of the pods of a role. ``more``: further fields of its spec."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(job, job.driver_host),
+        "metadata": _metadata(job, name),
         "spec": {
             "clusterIP": "None",
-            "selector": {fields.JOB_NAME: job.definition.name, fields.ROLE: job.driver.key},
+            "selector": {aigc.JOB_NAME: job.definition.name, aigc.ROLE: role.key},
             "publishNotReadyAddresses": True,
-            "ports": [{"name": "batch", "port": job.port, "targetPort": job.port}],
+            **more,
         },
     }
 
 
-def build_group(job: AigcJob, priorities: Mapping[str, int]) -> dict[str, Any]:
-    """Return the PodGroup of the workers, which has the name of the job."""
+def build_group(job: AigcJob, priorities: Mapping[str, int], role: Role | None = None) -> dict[str, Any]:
+    """Return the PodGroup of the workers of a role; default: of the first one, with the name of the job."""
+    role = role or job.worker
     definition = job.definition
     annotations = {
         name: text for name, text in definition.annotations.items() if name not in names.OF_JOBS_ALONE
     }
     if not job.policy["preemptible"]:
         annotations[names.PREEMPTABLE] = "false"
+    annotations |= job.reservation(role)
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
         "metadata": {
-            **_metadata(job, definition.name, {**definition.labels, **job_labels(job)}),
+            **_metadata(job, job.group_name(role), {**definition.labels, **job_labels(job)}),
             "annotations": annotations,
         },
-        "spec": group_spec(job, priorities),
+        "spec": group_spec(job, priorities, role),
     }
 
 
-def group_spec(job: AigcJob, priorities: Mapping[str, int]) -> dict[str, Any]:
+def group_spec(job: AigcJob, priorities: Mapping[str, int], role: Role | None = None) -> dict[str, Any]:
     definition = job.definition
     priority = priorities.get(definition.gang.priority_class, 0)
-    worker = GangPart(job.worker.replicas, job.minimum, priority, job.worker.pod_spec)
-    return {
-        "minMember": job.minimum,
+    role = role or job.worker
+    minimum = definition.min_available if job.plan is None else max(1, role.minimum)
+    worker = GangPart(role.replicas, minimum, priority, role.pod_spec)
+    spec: dict[str, Any] = {
+        "minMember": minimum,
         "queue": definition.gang.queue,
-        "minResources": least_resources([worker], job.minimum),
+        "minResources": least_resources([worker], minimum),
         "priorityClassName": definition.gang.priority_class,
     }
+    if role.size > 1 and slice_annotations(job.spec, _stated(role), role.size) is None:
+        spec["subGroupPolicy"] = [shard_policy(job, role)]  # slices are subgroups, too
+    return spec
+
+
+def _stated(role: Role) -> dict[str, str]:
+    return dict((role.template.get("metadata") or {}).get("annotations") or {})
 
 
 def build_pod(
@@ -151,11 +195,15 @@ def build_pod(
     if not job.policy["preemptible"]:
         annotations[names.PREEMPTABLE] = "false"
     driver = role is job.driver
+    if role.place_of(index)[1]:
+        annotations.pop(names.ITEM_SECONDS, None)  # on a simulated node rank 0 alone processes rows
     if driver:
         annotations[names.QUEUE_NAME_VOLCANO] = job.definition.gang.queue
     else:
-        annotations |= {names.GROUP_NAME: job.definition.name, names.TASK_SPEC: role.key}
+        annotations |= {names.GROUP_NAME: job.group_name(role), names.TASK_SPEC: role.key}
     labels = {**(template.get("labels") or {}), **pod_labels(job, role, index)}
+    if role.size > 1 and (slices := slice_annotations(job.spec, annotations, role.size)) is not None:
+        annotations, labels = slices, {**labels, names.TASK_INDEX: str(index)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -165,7 +213,7 @@ def build_pod(
         },
         "spec": _driver_spec(job, scheduler, platform, attempt)
         if driver
-        else _worker_spec(job, scheduler, platform, attempt),
+        else _worker_spec(job, role, index, scheduler, platform, attempt),
     }
 
 
@@ -186,11 +234,12 @@ def _driver_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
         *_environment(job, platform, attempt),
         {"name": "WINDLASS_BATCH_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "WINDLASS_BATCH_LISTEN", "value": f"$(WINDLASS_BATCH_POD_IP):{job.port}"},
-        *([{"name": "WINDLASS_BATCH_RETRY_DEAD", "value": "true"}] if job.retry or attempt > 1 else ()),
+        *([{"name": "WINDLASS_BATCH_RETRY_DEAD", "value": job.retry}] if job.retry else ()),
+        *_of_stores(job),
     ]
     container["ports"] = [{"name": "batch", "containerPort": job.port}]
     body: dict[str, Any] = {"containers": [container]}
-    template = fields.part(fields.part(job.spec, "template"), "spec")
+    template = aigc.part(aigc.part(job.spec, "template"), "spec")
     for field in ("nodeSelector", "tolerations", "serviceAccountName", "imagePullSecrets"):
         if template.get(field):
             body[field] = template[field]
@@ -198,15 +247,27 @@ def _driver_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
     body["schedulerName"] = job.spec.get("schedulerName") or _SCHEDULER
     body["affinity"] = _NOT_SIMULATED
     _mount(job, body, platform, inputs=True)
+    if platform.group and any("persistentVolumeClaim" in volume for volume in body["volumes"]):
+        body["securityContext"] = {"fsGroup": platform.group}
+    mount_plugin(job.spec, body)
     return _common(job, body, scheduler)
 
 
-def _worker_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt: int) -> dict[str, Any]:
-    body = dict(job.worker.pod_spec)
+def _of_stores(job: AigcJob) -> list[dict[str, Any]]:
+    """Return the variables of the template that tell of object stores: their addresses and keys."""
+    containers = aigc.part(aigc.part(job.spec, "template"), "spec").get("containers") or ({},)
+    given = (containers[0] or {}).get("env") or ()
+    return [one for one in given if str(one.get("name")).startswith(_STORE_VARIABLES)]
+
+
+def _worker_spec(
+    job: AigcJob, role: Role, index: int, scheduler: str, platform: BatchPlatform, attempt: int
+) -> dict[str, Any]:
+    body = dict(role.pod_spec)
     first = dict(body["containers"][0])
     first.setdefault("image", platform.image)
     first.pop("args", None)
-    first["command"] = [platform.python, "-m", "windlass.items.worker"]
+    first["command"] = [platform.python, "-P", "-m", "windlass.items.worker"]  # -P: not from workingDir
     first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     host = f"{job.driver_host}.{job.definition.namespace}.svc"
     first["env"] = [
@@ -214,11 +275,19 @@ def _worker_spec(job: AigcJob, scheduler: str, platform: BatchPlatform, attempt:
         *_environment(job, platform, attempt),
         {"name": "WINDLASS_BATCH_DRIVER", "value": f"http://{host}:{job.port}"},
         {"name": "WINDLASS_BATCH_WORKER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        *([{"name": "WINDLASS_BATCH_STAGE", "value": role.name}] if job.plan is not None else ()),
     ]
     body["containers"] = [first, *body["containers"][1:]]
     _mount(job, body, platform, inputs=False)
     _share_memory(job, body)
-    add_model(job.spec, body, platform.models)
+    if job.plan is None or role.name == job.model_role:
+        add_model(job.spec, body, platform.models)
+    add_spot(job.spec, body, role.place_of(index)[0])
+    stage = job.plan.stage(role.name) if job.plan is not None else None
+    if stage is not None and stage.is_reserved:
+        body["schedulingGates"] = [*(body.get("schedulingGates") or ()), {"name": GPU_GATE}]
+    if role.size > 1:
+        add_shard(job, body, role, index)
     return _common(job, body, scheduler)
 
 
@@ -229,27 +298,26 @@ def _environment(job: AigcJob, platform: BatchPlatform, attempt: int) -> list[di
         {"name": "WINDLASS_BATCH_TOKEN", "valueFrom": secret},
         {"name": "WINDLASS_BATCH_ATTEMPT", "value": str(attempt)},
     ]
-    if not _outputs_path(job):
+    if not local_path(job):
         found.append({"name": "WINDLASS_BATCH_OUTPUTS", "value": _default_outputs(job, platform)})
     return found
 
 
-def _outputs_path(job: AigcJob) -> str:
-    return str(fields.part(job.spec, "outputs").get("path") or "")
-
-
 def outputs_file(job: AigcJob, platform: BatchPlatform) -> str:
     """Return the path of the outputs on their node or volume; empty if they are lost with the pod."""
-    path = _outputs_path(job) or (_default_outputs(job, platform) if platform.outputs else "")
+    kept = platform.outputs or platform.claim is not None
+    given = str(aigc.part(job.spec, "outputs").get("path") or "")
+    path = given or (_default_outputs(job, platform) if kept else "")
     if not path or not _is_folder(path):
         return path
-    form = str(fields.part(job.spec, "outputs").get("format") or "jsonl")
+    form = str(aigc.part(job.spec, "outputs").get("format") or "jsonl")
     return posixpath.join(path, f"outputs.{form}")
 
 
 def _default_outputs(job: AigcJob, platform: BatchPlatform) -> str:
     name = f"{job.definition.namespace}-{job.definition.name}"
-    return posixpath.join(platform.outputs or OUTPUTS_FOLDER, name)
+    folder = OUTPUTS_FOLDER if platform.claim is not None else platform.outputs or OUTPUTS_FOLDER
+    return posixpath.join(folder, name)
 
 
 def _mount(job: AigcJob, body: dict[str, Any], platform: BatchPlatform, inputs: bool) -> None:
@@ -274,8 +342,10 @@ def _mount(job: AigcJob, body: dict[str, Any], platform: BatchPlatform, inputs: 
 
 def _folders(job: AigcJob, platform: BatchPlatform) -> list[tuple[str, str, dict[str, Any]]]:
     """Return the folders of the node that the driver needs: name, path, volume."""
-    path = _outputs_path(job)
-    claim = fields.part(fields.part(job.spec, "outputs"), "pvc").get("claimName")
+    path = local_path(job)
+    claim = aigc.part(aigc.part(job.spec, "outputs"), "pvc").get("claimName")
+    if platform.claim is not None and needs_claim(job):
+        claim = claim_name(job)
     if claim:
         mount = path if _is_folder(path) else posixpath.dirname(path)
         return [
@@ -297,8 +367,8 @@ def _node_folder(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def _mount_input(job: AigcJob, container: dict[str, Any], add: Any) -> None:
-    given = fields.part(job.spec, "input")
-    claim, config = fields.part(given, "pvc"), fields.part(given, "configMap")
+    given = aigc.part(job.spec, "input")
+    claim, config = aigc.part(given, "pvc"), aigc.part(given, "configMap")
     if claim.get("claimName"):
         source: dict[str, Any] = {"persistentVolumeClaim": {"claimName": claim["claimName"]}}
     elif config.get("name"):
@@ -308,7 +378,7 @@ def _mount_input(job: AigcJob, container: dict[str, Any], add: Any) -> None:
         if path.startswith("/"):
             folder = path if given.get("format") == "dir" else posixpath.dirname(path)
             source = {"hostPath": {"path": folder}}
-            outputs = _outputs_path(job)
+            outputs = local_path(job)
             if folder not in ("/", outputs, posixpath.dirname(outputs)):
                 add("windlass-input", folder, source)
         return

@@ -6,18 +6,31 @@ active job waits for. Figures of items come from the driver.
 
 from __future__ import annotations
 
+import posixpath
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import aigc_fields as fields
+from windlass.api.fields import aigc
+from windlass.api.fields.model_cache import FETCHING, READY
+from windlass.api.fields.stages import GPU_STAGE
 from windlass.jobs.aigc.job import AigcJob
+from windlass.jobs.aigc.stages import (
+    gpu_stage_seconds,
+    reserved_seconds,
+    stage_condition,
+    stage_statuses,
+    stopped_statuses,
+)
+from windlass.jobs.aigc.volumes import CONDITION as VOLUMES_READY
+from windlass.jobs.aigc.volumes import MissingVolume, missing_message
 from windlass.jobs.decision import LifecycleState
 from windlass.jobs.definition import Json
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.lifecycle_records import read_record
 from windlass.jobs.members import LossCause, RolePod
-from windlass.kits.timestamps import parse_rfc3339, rfc3339, rfc3339_micro
+from windlass.kits.timestamps import rfc3339, rfc3339_micro, stored_time
 
 PENDING, QUEUED, PREPROCESSING, WAITING, RUNNING = (
     "Pending",
@@ -26,6 +39,7 @@ PENDING, QUEUED, PREPROCESSING, WAITING, RUNNING = (
     "WaitingForGPU",
     "Running",
 )
+PRELOADING = "Preloading"
 SUCCEEDED, FAILED, SUSPENDED, PREEMPTED, RETRYING = (
     "Succeeded",
     "Failed",
@@ -33,6 +47,8 @@ SUCCEEDED, FAILED, SUSPENDED, PREEMPTED, RETRYING = (
     "Preempted",
     "Retrying",
 )
+UNSTARTED_SECONDS = 20.0
+"""Time after which the status tells that the node has not started the driver (seconds)."""
 MAX_GROUPS = 20
 """Maximum number of groups in the status: those with the most items left."""
 _CORE = {
@@ -53,6 +69,9 @@ class Observation:
 
     ``admitted``: its PodGroup was admitted to the queue; ``None``: it has none yet.
     ``batch``: status of the driver; ``None``: not read. ``outputs``: path of the outputs.
+    ``stopped``: the driver writes the rows that are done, as the job has failed.
+    ``missing``: claims and ConfigMaps that the driver cannot mount.
+    ``model``: ``Ready``, ``Fetching`` or ``Absent`` on the nodes; empty: none is preloaded.
     """
 
     pods: Sequence[RolePod]
@@ -60,6 +79,9 @@ class Observation:
     batch: Json | None
     now: float
     outputs: str = ""
+    model: str = ""
+    stopped: bool = False
+    missing: Sequence[MissingVolume] = ()
 
 
 def read_state(obj: Json) -> LifecycleState:
@@ -68,8 +90,8 @@ def read_state(obj: Json) -> LifecycleState:
     cause, restarts = read_record(obj)
     return LifecycleState(
         phase=_CORE.get(str(status.get("phase") or ""), JobPhase.CREATED),
-        started=_seconds(status.get("startTime")),
-        completed=_seconds(status.get("completionTime")),
+        started=stored_time(status.get("startTime")),
+        completed=stored_time(status.get("completionTime")),
         cause=cause,
         restarts=restarts,
     )
@@ -92,24 +114,36 @@ def render(
     status["queue"] = job.definition.gang.queue
     _put(status, "outputs", seen.outputs or None)
     status["phase"] = phase_of(job, after, seen)
-    workers = [pod for pod in seen.pods if pod.role == fields.WORKER]
+    workers = workers_among(seen.pods)
     active = after.phase not in FINAL and after.phase is not JobPhase.SUSPENDED
-    held = sum(job.gpus for pod in workers if pod.node and not pod.finished)
+    held = sum(job.gpus_of_role(pod.role) for pod in workers if pod.node and not pod.finished)
     _put(status, "gpus", held if job.gpus else None)
+    running = [pod for pod in workers if pod.running]
+    nodes = len({pod.node for pod in running})
     status["workers"] = {
-        "desired": job.worker.replicas if active else 0,
-        "running": sum(pod.running for pod in workers),
+        "desired": sum(role.replicas // role.size for role in job.workers) if active else 0,
+        "running": len(whole_workers(job, running)),
+        **({"shards": job.shards} if job.shards > 1 else {}),
+        "peakNodes": max(nodes, int((old.get("workers") or {}).get("peakNodes") or 0)),
     }
     for field, seconds in (("startTime", after.started), ("completionTime", after.completed)):
         _put(status, field, rfc3339(seconds) if seconds else None)
     if job.retry:
         status["retried"] = job.retry
     _take_batch(status, seen.batch, active)
+    if job.plan is not None:
+        before_stages = old.get("stages") or ()
+        if active:
+            status["stages"] = stage_statuses(job.plan, seen.batch, workers, before_stages)
+            _put(status, "scaledTime", job.plan.scaled or None)
+        else:
+            ended = rfc3339(after.completed) if after.phase is JobPhase.SUCCEEDED else ""
+            status["stages"] = stopped_statuses(before_stages, seen.batch, ended)
     if job.binds_late and after.started and rows_are_read(seen.batch) and "rowsReadSeconds" not in status:
         status["rowsReadSeconds"] = round(seen.now - after.started, 3)
     _take_gpu_time(job, status, old, held, seen)
     if before.phase not in FINAL:  # the words for the end are written once
-        _put(status, "message", _message(after, status) or None)
+        _put(status, "message", _message(job, after, status, seen) or None)
         status["conditions"] = _conditions(job, old.get("conditions") or [], after, status, seen)
     return status
 
@@ -128,15 +162,39 @@ def phase_of(job: AigcJob, state: LifecycleState, seen: Observation) -> str:
         return PREEMPTED if last is LossCause.PREEMPTION else RETRYING
     if state.phase in FINAL or state.phase is JobPhase.SUSPENDED:
         return str(state.phase)
-    workers = [pod for pod in seen.pods if pod.role == fields.WORKER]
+    workers = workers_among(seen.pods)
+    if job.plan is not None and job.has_gpu_stage:
+        workers = [pod for pod in workers if _is_gpu_stage(job, pod.role)]
+        if job.plan.gpu_started:
+            return RUNNING
     if any(pod.running or pod.succeeded for pod in workers):
         return RUNNING
     if seen.admitted is None:
         return PENDING
-    driving = any(pod.running for pod in seen.pods if pod.role == fields.DRIVER)
+    driving = any(pod.running for pod in seen.pods if pod.role == aigc.DRIVER)
+    if driving and job.plan is not None and job.has_gpu_stage:
+        return WAITING if job.plan.gpu_bound else PREPROCESSING
     if driving and job.gpus:
+        if any(pod.node and not pod.finished for pod in workers):
+            return RUNNING  # the GPUs are bound: the pods of a worker start, or end to start again
         return WAITING if rows_are_read(seen.batch) or not job.binds_late else PREPROCESSING
-    return QUEUED
+    return PRELOADING if seen.model == FETCHING else QUEUED
+
+
+def workers_among(pods: Sequence[RolePod]) -> list[RolePod]:
+    """Return the workers, of whatever stage."""
+    return [pod for pod in pods if pod.role and pod.role != aigc.DRIVER]
+
+
+def whole_workers(job: AigcJob, pods: Sequence[RolePod]) -> list[tuple[str, int]]:
+    """Return the workers of which all pods are among these; without shards each pod is one."""
+    counts = Counter((pod.role, pod.index // job.shards) for pod in pods)
+    return [place for place, count in counts.items() if count >= job.shards]
+
+
+def _is_gpu_stage(job: AigcJob, role: str) -> bool:
+    stage = job.plan.stage(role) if job.plan is not None else None
+    return stage is not None and stage.is_gpu
 
 
 def rows_are_read(batch: Json | None) -> bool:
@@ -146,18 +204,65 @@ def rows_are_read(batch: Json | None) -> bool:
     return bool(batch.get("finished") or (batch.get("phase") != "Admitting" and batch.get("items")))
 
 
+def has_rows(batch: Json | None) -> bool:
+    """Return whether the driver has rows for workers, so that GPUs may be bound for them."""
+    return rows_are_read(batch) and not (batch or {}).get("failure")
+
+
 def _lost_by_preemption(pods: Sequence[RolePod]) -> bool:
     lost = [pod for pod in pods if pod.failed or pod.deleting]
-    return bool(lost) and all(pod.disrupted for pod in lost)
+    return bool(lost) and all(pod.disrupted and not pod.killed for pod in lost)
 
 
-def _message(state: LifecycleState, status: Json) -> str:
-    """Return why the job failed, or why its last attempt did."""
+def _message(job: AigcJob, state: LifecycleState, status: Json, seen: Observation) -> str:
+    """Return why the job failed, why its last attempt did, or what its driver waits for."""
     failure = status.get("failure") or {}
-    words = f"{failure.get('reason')}: {failure.get('message')}" if failure else ""
+    words = f"{failure.get('reason')}: {failure.get('message')}" if failure else _last_words(seen.pods)
     if state.phase is JobPhase.FAILED:
-        return f"{words}; {state.message}" if words and state.message else words or state.message
-    return words if state.phase is JobPhase.RESTARTING else ""
+        if failure and state.cause == "PodFailed":
+            return words
+        return "; ".join(filter(None, (words, state.message, _written(status, seen))))
+    if seen.missing and state.phase is not JobPhase.SUSPENDED:
+        text = missing_message(seen.missing, job.definition.name, job.definition.namespace)
+        return f"{seen.missing[0].reason}: {text}"
+    if state.phase is JobPhase.RESTARTING:
+        return words
+    blocked = (seen.batch or {}).get("blocked") or {}
+    if blocked:
+        return f"{blocked.get('reason')}: {blocked.get('message')}"
+    return _unstarted_driver(state, status, seen) if not status.get("items") else ""
+
+
+def _written(status: Json, seen: Observation) -> str:
+    """Tell how many rows a failed job has written; empty if its driver did not write them."""
+    items = status.get("items") or {}
+    if not seen.stopped or not items.get("done"):
+        return ""
+    return f"the outputs have {items['done']} of {items.get('total')} rows"
+
+
+def _unstarted_driver(state: LifecycleState, status: Json, seen: Observation) -> str:
+    """Tell a driver that its node does not start, for example because a folder cannot be created."""
+    driver = next((pod for pod in seen.pods if pod.role == aigc.DRIVER), None)
+    if driver is None or driver.phase != "Pending" or not driver.node or driver.deleting:
+        return ""
+    if not state.started or seen.now < state.started + UNSTARTED_SECONDS:
+        return ""
+    text = f"{driver.name} does not start on node {driver.node}"
+    if not driver.unprepared:
+        return f"{text}: kubectl describe pod {driver.name} tells why"
+    folder = posixpath.dirname(seen.outputs.rstrip("/"))
+    named = " (the folder of spec.outputs.path)" if len(folder) > 1 and folder in driver.unprepared else ""
+    return f"{text}: {driver.unprepared}{named}"
+
+
+def _last_words(pods: Sequence[RolePod]) -> str:
+    """Return what the last pod said that failed by itself."""
+    failed = [pod for pod in pods if pod.failed and not pod.disrupted and (pod.message or pod.exit_code)]
+    last = max(failed, key=lambda pod: (bool(pod.message), pod.ended), default=None)
+    if last is None or last.message.startswith("{"):
+        return ""
+    return f"{last.name}: {last.message or f'exit code {last.exit_code}'}"
 
 
 # Figures of the driver.
@@ -173,31 +278,62 @@ def _take_batch(status: dict[str, Any], batch: Json | None, active: bool) -> Non
         status["items"] = items
         groups = list(batch.get("groups") or ())
         _put(status, "groups", groups[:MAX_GROUPS] or None)
-        for field in ("quality", "latency", "failure", "model"):
+        for field in ("quality", "latency", "failure", "model", "contextCache", "takenOver", "lastError"):
             found = batch.get(field)
-            _put(status, field, dict(found) if found else None)
+            if found or field != "model":  # a driver that was started again may meet no worker any more
+                _put(status, field, dict(found) if found else None)
     if not active and isinstance(status.get("items"), Mapping):
         rest = ("perSecond", "etaSeconds", "inFlight")
         status["items"] = {name: value for name, value in status["items"].items() if name not in rest}
 
 
 def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, seen: Observation) -> None:
-    """Add the allocated GPU seconds since the last status, and tell how many of them worked on items."""
-    before, since = int(old.get("gpus") or 0), _seconds(old.get("observedTime"))
+    """Add the allocated GPU seconds since the last status, and tell how many of them worked on items.
+
+    GPUs are allocated at least as long as rows are worked on, also by workers that start and end
+    between two statuses.
+    """
+    before, since = int(old.get("gpus") or 0), stored_time(old.get("observedTime"))
+    allocated = float(old.get("gpuSeconds") or 0)
     if before and since and seen.now > since:
-        total = float(old.get("gpuSeconds") or 0) + before * (seen.now - since)
-        status["gpuSeconds"] = round(total, 3)
+        allocated += before * (seen.now - since)
+    if job.plan is not None and (reserved := reserved_seconds(job.plan, seen.now, job.least_gpus)):
+        status["gpuReservedSeconds"] = round(reserved, 3)
     if before or held:
         status["observedTime"] = rfc3339_micro(seen.now)
-    if not status.get("gpuSeconds"):
+    used = _used_gpu_seconds(job, status, seen.batch)
+    allocated = round(max(allocated, used or 0.0), 3)
+    if not allocated:
         return
-    if seen.batch is not None and seen.batch.get("busySeconds") is not None:
-        status["gpuBusySeconds"] = round(float(seen.batch["busySeconds"]) * job.gpus, 3)
-    used = float(status.get("gpuBusySeconds") or 0)
-    status["gpuIdleSeconds"] = round(max(0.0, status["gpuSeconds"] - used), 3)
-    if "rowsReadSeconds" in status:  # binding at once holds the GPUs of the least workers meanwhile
+    status["gpuSeconds"] = allocated
+    if used is not None:
+        status["gpuBusySeconds"] = round(used, 3)
+    status["gpuIdleSeconds"] = round(max(0.0, allocated - float(status.get("gpuBusySeconds") or 0)), 3)
+    if job.plan is not None:
+        _take_eager_seconds(status, max(held, before), seen.now)
+    elif "rowsReadSeconds" in status:  # binding at once holds the GPUs of the least workers meanwhile
         waited = status["rowsReadSeconds"] * job.gpus * job.minimum
-        status["gpuSecondsEager"] = round(status["gpuSeconds"] + waited, 3)
+        status["gpuSecondsEager"] = round(allocated + waited, 3)
+
+
+def _used_gpu_seconds(job: AigcJob, status: Json, batch: Json | None) -> float | None:
+    """Return the GPU seconds that worked on rows; ``None``: the driver does not tell."""
+    if job.plan is not None:
+        return gpu_stage_seconds(job.plan, status["stages"], job.gpus_of_role)
+    if batch is None or batch.get("busySeconds") is None:
+        return None
+    return float(batch["busySeconds"]) * job.gpus
+
+
+def _take_eager_seconds(status: dict[str, Any], held: int, now: float) -> None:
+    """Tell the GPU seconds of a job that holds the GPUs of its peak from its start to the end of the last GPU stage."""
+    status["gpuPeak"] = max(held, int(status.get("gpuPeak") or 0))
+    stages = [stage for stage in status["stages"] if stage["kind"] == GPU_STAGE]
+    ends = [stored_time(stage.get("finishedAt")) or now for stage in stages]
+    started = stored_time(status.get("startTime"))
+    if ends and started:
+        eager = status["gpuPeak"] * max(0.0, max(ends) - started)
+        status["gpuSecondsEager"] = round(max(eager, status["gpuSeconds"]), 3)
 
 
 # Conditions.
@@ -206,24 +342,40 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
 def _conditions(
     job: AigcJob, present: Sequence[Json], state: LifecycleState, status: Json, seen: Observation
 ) -> list[dict[str, Any]]:
-    workers = [pod for pod in seen.pods if pod.role == fields.WORKER]
+    workers = workers_among(seen.pods)
     placed = [pod for pod in workers if pod.node and not pod.finished]
-    ready = sum(pod.ready for pod in workers)
+    ready = len(whole_workers(job, [pod for pod in workers if pod.ready]))
     final = state.phase in FINAL
     queue = job.definition.gang.queue
     wanted: list[tuple[str, bool, str, str]] = []
+    # Workers that had the model are surer than the labels of nodes, which are written a moment later.
+    model = READY if seen.model and any((status.get("model") or {}).values()) else seen.model
+    if model and (not final or model == READY):
+        words = f"{aigc.part(job.spec, 'model').get('name')}: {model}"
+        wanted.append(("ModelReady", model == READY, model, words))
     if not final:
         wanted.append(
             ("Admitted", bool(seen.admitted), "Admitted" if seen.admitted else "Queued", f"queue {queue}")
         )
         if job.gpus:
-            words = f"{len(placed) * job.gpus} GPUs for {len(placed)} workers"
-            wanted.append(("GPUBound", bool(placed), "Bound" if placed else "NotBound", words))
-        enough = ready >= job.minimum
-        words = f"{ready} of at least {job.minimum} workers are ready"
+            bound = [pod for pod in placed if job.gpus_of_role(pod.role)]
+            gpus = sum(job.gpus_of_role(pod.role) for pod in bound)
+            words = f"{gpus} GPUs for {len(whole_workers(job, bound))} workers"
+            wanted.append(("GPUBound", bool(bound), "Bound" if bound else "NotBound", words))
+        wanted += [stage_condition(stage) for stage in status.get("stages") or ()]
+        least = job.minimum if job.plan is None else max(1, sum(role.minimum for role in job.workers))
+        enough = ready >= least
+        words = f"{ready} of at least {least} workers are ready"
         wanted.append(("PodsReady", enough, "PodsReady" if enough else "PodsNotReady", words))
+    if seen.missing and not final:
+        words = missing_message(seen.missing, job.definition.name, job.definition.namespace)
+        wanted.append((VOLUMES_READY, False, str(seen.missing[0].reason), words))
+    elif any(one.get("type") == VOLUMES_READY for one in present):
+        wanted.append((VOLUMES_READY, True, VOLUMES_READY, ""))
     items = status.get("items") or {}
     done = f"{items.get('done', 0)} of {items.get('total', 0)} items are done"
+    if "total" not in items and state.phase is JobPhase.SUCCEEDED:
+        done = f"the last report of the driver was not read: kubectl logs {job.driver_host}"
     moving = status["phase"] == RUNNING
     wanted.append(
         ("Progressing", moving, str(status["phase"]), "" if final else str(status.get("message") or ""))
@@ -251,10 +403,3 @@ def _with(
     if old is None:
         return [*conditions, new]
     return [new if one is old else one for one in conditions]
-
-
-def _seconds(text: object) -> float:
-    try:
-        return parse_rfc3339(text) if isinstance(text, str) and text else 0.0
-    except ValueError:
-        return 0.0

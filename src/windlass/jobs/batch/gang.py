@@ -13,11 +13,11 @@ from typing import Any
 from windlass.api.owner_references import owner_reference
 from windlass.api.resources import BATCH_JOBS, NATIVE_POD_GROUPS
 from windlass.jobs.batch.spec import BatchJobSpec
+from windlass.kits.hashes import fnv32a
 from windlass.kits.rng import NAME_ALPHABET
 
 Json = dict[str, Any]
 _NAME_LIMIT = 253
-_FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def names_job(workload: Mapping[str, Any]) -> str:
 
 def group_name(workload: str, template: str) -> str:
     """Return the name of the PodGroup, as kube-controller-manager forms it."""
-    number = str(_fnv32a(workload + template))
+    number = str(fnv32a(workload + template))
     suffix = "".join(NAME_ALPHABET[ord(digit) % len(NAME_ALPHABET)] for digit in number)
     room = _NAME_LIMIT - len(suffix) - 2
     if len(workload) + len(template) > room:
@@ -88,10 +88,3 @@ def group_name(workload: str, template: str) -> str:
         else:
             workload, template = workload[: room - half], template[:half]
     return f"{workload}-{template}-{suffix}"
-
-
-def _fnv32a(text: str) -> int:
-    found = _FNV_OFFSET
-    for byte in text.encode():
-        found = ((found ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
-    return found

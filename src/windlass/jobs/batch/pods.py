@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api.batch_fields import (
+from windlass.api.fields.batch import (
     COMPLETION_INDEX,
     INDEX_FAILURES,
     INDEX_IGNORED,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from windlass.api.batch_fields import CONTROLLER_NAME, queue_of_job
+from windlass.api.fields.batch import CONTROLLER_NAME, queue_of_job
 
 Json = Mapping[str, Any]
 

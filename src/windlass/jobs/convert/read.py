@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER
+from windlass.api.fields.kubeflow import FIELDS, MASTER, WORKER
 from windlass.api.resources import (
     BATCH_JOBS,
     JAX_JOBS,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.batch_fields import COMPLETION_INDEX
+from windlass.api.fields.batch import COMPLETION_INDEX
 from windlass.api.resources import JOB_SETS, PYTORCH_JOBS, TRAIN_JOBS, VOLCANO_JOBS, Resource
 from windlass.jobs.convert.portable import Json, PortableJob, PortableRole
 from windlass.jobs.convert.read import TORCH, Unconvertible

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields as fields
 from windlass.api import owner_references
+from windlass.api.fields import jobset
 from windlass.api.resources import BATCH_JOBS, JOB_SETS, PERSISTENT_VOLUME_CLAIMS, POD_GROUPS, SERVICES
 from windlass.api.wire import patch_types
 from windlass.jobs.gang import GangPart, least_resources
@@ -37,12 +37,12 @@ def build_job(
         "labels": {**(inner.get("labels") or {}), **marks},
         "annotations": {**(inner.get("annotations") or {}), **marks, **exclusive},
     }
-    if definition.in_place and fields.DISABLE_IN_PLACE not in definition.annotations:
+    if definition.in_place and jobset.DISABLE_IN_PLACE not in definition.annotations:
         template["metadata"]["annotations"][names.RESTART_IN_PLACE] = definition.name
     pod = template.setdefault("spec", {})
     if definition.has_host_names:
         pod["subdomain"] = definition.subdomain
-    if fields.EXCLUSIVE in exclusive:
+    if jobset.EXCLUSIVE in exclusive:
         _place_exclusively(pod, definition, marks, exclusive)
     _add_claims(pod, definition)
     _join_gang(template, definition, job, scheduler)
@@ -51,7 +51,7 @@ def build_job(
         "apiVersion": BATCH_JOBS.api_version,
         "kind": BATCH_JOBS.kind,
         "metadata": {
-            "name": fields.job_name(definition.name, job.name, index),
+            "name": jobset.job_name(definition.name, job.name, index),
             "namespace": definition.namespace,
             "labels": {**(metadata.get("labels") or {}), **marks},
             "annotations": {**(metadata.get("annotations") or {}), **marks, **exclusive},
@@ -65,27 +65,27 @@ def _marks(
     definition: JobSetDefinition, job: ReplicatedJob, index: int, restarts: Restarts
 ) -> dict[str, str]:
     """Return the labels of a Job and its pods, which are annotations too."""
-    name = fields.job_name(definition.name, job.name, index)
+    name = jobset.job_name(definition.name, job.name, index)
     before = _before(definition.replicated, job)
     group = [other for other in definition.replicated if other.group == job.group]
     marks = {
-        fields.JOB_SET_NAME: definition.name,
-        fields.JOB_SET_UID: definition.uid,
-        fields.REPLICATED_JOB_NAME: job.name,
-        fields.RESTART_ATTEMPT: str(restarts.total),
-        fields.JOB_RESTART_ATTEMPT: str(restarts.of_job(job.name, index)),
-        fields.REPLICATED_JOB_REPLICAS: str(job.replicas),
-        fields.GLOBAL_REPLICAS: str(definition.replicas),
-        fields.JOB_INDEX: str(index),
-        fields.JOB_KEY: job_key(definition.namespace, name),
-        fields.JOB_GLOBAL_INDEX: str(before + index),
-        fields.GROUP_NAME: job.group,
-        fields.GROUP_REPLICAS: str(sum(other.replicas for other in group)),
-        fields.JOB_GROUP_INDEX: str(_before(group, job) + index),
+        jobset.JOB_SET_NAME: definition.name,
+        jobset.JOB_SET_UID: definition.uid,
+        jobset.REPLICATED_JOB_NAME: job.name,
+        jobset.RESTART_ATTEMPT: str(restarts.total),
+        jobset.JOB_RESTART_ATTEMPT: str(restarts.of_job(job.name, index)),
+        jobset.REPLICATED_JOB_REPLICAS: str(job.replicas),
+        jobset.GLOBAL_REPLICAS: str(definition.replicas),
+        jobset.JOB_INDEX: str(index),
+        jobset.JOB_KEY: job_key(definition.namespace, name),
+        jobset.JOB_GLOBAL_INDEX: str(before + index),
+        jobset.GROUP_NAME: job.group,
+        jobset.GROUP_REPLICAS: str(sum(other.replicas for other in group)),
+        jobset.JOB_GROUP_INDEX: str(_before(group, job) + index),
     }
-    endpoint = fields.coordinator_endpoint(definition.name, definition.spec)
+    endpoint = jobset.coordinator_endpoint(definition.name, definition.spec)
     if endpoint:
-        marks[fields.COORDINATOR] = endpoint
+        marks[jobset.COORDINATOR] = endpoint
     return marks
 
 
@@ -108,10 +108,10 @@ def _exclusive(definition: JobSetDefinition, job: ReplicatedJob) -> dict[str, st
     own = (job.template.get("metadata") or {}).get("annotations") or {}
     found: dict[str, str] = {}
     for given in (definition.annotations, own):
-        if fields.EXCLUSIVE in given:
-            found[fields.EXCLUSIVE] = given[fields.EXCLUSIVE]
-            if fields.NODE_SELECTOR_STRATEGY in given:
-                found[fields.NODE_SELECTOR_STRATEGY] = given[fields.NODE_SELECTOR_STRATEGY]
+        if jobset.EXCLUSIVE in given:
+            found[jobset.EXCLUSIVE] = given[jobset.EXCLUSIVE]
+            if jobset.NODE_SELECTOR_STRATEGY in given:
+                found[jobset.NODE_SELECTOR_STRATEGY] = given[jobset.NODE_SELECTOR_STRATEGY]
     return found
 
 
@@ -124,27 +124,27 @@ def _place_exclusively(
     for the others. The scheduler here places a gang with affinity to itself as a whole,
     so all pods have the affinity.
     """
-    if fields.NODE_SELECTOR_STRATEGY in exclusive:
-        name = fields.job_name(
-            definition.name, marks[fields.REPLICATED_JOB_NAME], int(marks[fields.JOB_INDEX])
+    if jobset.NODE_SELECTOR_STRATEGY in exclusive:
+        name = jobset.job_name(
+            definition.name, marks[jobset.REPLICATED_JOB_NAME], int(marks[jobset.JOB_INDEX])
         )
         selector = {
             **(pod.get("nodeSelector") or {}),
-            fields.NAMESPACED_JOB: f"{definition.namespace}_{name}",
+            jobset.NAMESPACED_JOB: f"{definition.namespace}_{name}",
         }
         pod["nodeSelector"] = selector
-        toleration = {"key": fields.NO_SCHEDULE_TAINT, "operator": "Exists", "effect": "NoSchedule"}
+        toleration = {"key": jobset.NO_SCHEDULE_TAINT, "operator": "Exists", "effect": "NoSchedule"}
         pod["tolerations"] = [*(pod.get("tolerations") or ()), toleration]
         return
-    key = marks[fields.JOB_KEY]
+    key = marks[jobset.JOB_KEY]
     affinity = dict(pod.get("affinity") or {})
     for field, expressions in (
-        ("podAffinity", [{"key": fields.JOB_KEY, "operator": "In", "values": [key]}]),
+        ("podAffinity", [{"key": jobset.JOB_KEY, "operator": "In", "values": [key]}]),
         (
             "podAntiAffinity",
             [
-                {"key": fields.JOB_KEY, "operator": "Exists"},
-                {"key": fields.JOB_KEY, "operator": "NotIn", "values": [key]},
+                {"key": jobset.JOB_KEY, "operator": "Exists"},
+                {"key": jobset.JOB_KEY, "operator": "NotIn", "values": [key]},
             ],
         ),
     ):
@@ -152,7 +152,7 @@ def _place_exclusively(
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         term = {
             "labelSelector": {"matchExpressions": expressions},
-            "topologyKey": exclusive[fields.EXCLUSIVE],
+            "topologyKey": exclusive[jobset.EXCLUSIVE],
             "namespaceSelector": {},
         }
         terms[required] = [*(terms.get(required) or ()), term]
@@ -177,7 +177,7 @@ def _add_claims(pod: dict[str, Any], definition: JobSetDefinition) -> None:
     volumes = [
         {"name": name, "persistentVolumeClaim": {"claimName": claim_name(definition.name, name)}}
         for template, _ in _claim_templates(definition)
-        if fields.mounts(pod, name := template["metadata"]["name"])
+        if jobset.mounts(pod, name := template["metadata"]["name"])
     ]
     if volumes:
         pod["volumes"] = [*(pod.get("volumes") or ()), *volumes]
@@ -191,7 +191,7 @@ def build_claims(definition: JobSetDefinition) -> list[dict[str, Any]]:
         metadata: dict[str, Any] = {
             "name": claim_name(definition.name, given["name"]),
             "namespace": definition.namespace,
-            "labels": {**(given.get("labels") or {}), fields.JOB_SET_NAME: definition.name},
+            "labels": {**(given.get("labels") or {}), jobset.JOB_SET_NAME: definition.name},
             "annotations": dict(given.get("annotations") or {}),
         }
         if ends:
@@ -220,7 +220,7 @@ def build_service(definition: JobSetDefinition) -> dict[str, Any]:
         },
         "spec": {
             "clusterIP": "None",
-            "selector": {fields.JOB_SET_NAME: definition.name},
+            "selector": {jobset.JOB_SET_NAME: definition.name},
             "publishNotReadyAddresses": bool(network.get("publishNotReadyAddresses", True)),
         },
     }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from windlass.api import jobset_fields as fields
-from windlass.kits.timestamps import parse_rfc3339
+from windlass.api.fields import jobset
+from windlass.kits.timestamps import stored_time
 
 Json = Mapping[str, Any]
 
@@ -89,15 +89,15 @@ def read_children(jobs: Iterable[Json], restarts: Restarts) -> tuple[ChildJob, .
 def _child(job: Json, restarts: Restarts) -> ChildJob:
     metadata, spec, status = job["metadata"], job.get("spec") or {}, job.get("status") or {}
     labels = metadata.get("labels") or {}
-    name, index = labels.get(fields.REPLICATED_JOB_NAME) or "", _number(labels.get(fields.JOB_INDEX))
+    name, index = labels.get(jobset.REPLICATED_JOB_NAME) or "", _number(labels.get(jobset.JOB_INDEX))
     ended = {
         condition.get("type"): condition
         for condition in status.get("conditions") or ()
         if condition.get("status") == "True"
     }
     failed = ended.get("Failed") or {}
-    attempt = _number(labels.get(fields.RESTART_ATTEMPT))
-    own = _number(labels.get(fields.JOB_RESTART_ATTEMPT))
+    attempt = _number(labels.get(jobset.RESTART_ATTEMPT))
+    own = _number(labels.get(jobset.JOB_RESTART_ATTEMPT))
     if attempt < restarts.total or own < restarts.of_job(name, index):
         state = ChildState.PREVIOUS
     elif failed:
@@ -112,12 +112,12 @@ def _child(job: Json, restarts: Restarts) -> ChildJob:
         index=index,
         state=state,
         deleting=bool(metadata.get("deletionTimestamp")),
-        ready=done >= fields.pods_of_job(spec),
+        ready=done >= jobset.pods_of_job(spec),
         has_active_pods=bool(status.get("active")),
         suspended=bool(spec.get("suspend")),
         reason=failed.get("reason") or "",
         message=failed.get("message") or "",
-        failed_at=_seconds(failed.get("lastTransitionTime")),
+        failed_at=stored_time(failed.get("lastTransitionTime")),
         object=job,
     )
 
@@ -125,13 +125,6 @@ def _child(job: Json, restarts: Restarts) -> ChildJob:
 def _number(text: Any) -> int:
     """Return a number of a label; 0 if it is absent or was changed to something else."""
     return int(text) if isinstance(text, str) and text.isdecimal() else 0
-
-
-def _seconds(text: Any) -> float:
-    try:
-        return parse_rfc3339(text) if text else 0.0
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)

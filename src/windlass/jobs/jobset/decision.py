@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.jobs.jobset import conditions as words
 from windlass.jobs.jobset.children import ChildJob, ChildState, JobCounts, Restarts, count_jobs, read_restarts
 from windlass.jobs.jobset.conditions import Conditions, JobSetEvent
@@ -253,13 +253,13 @@ class _JobSetDecider:
     def _missing(self, job: ReplicatedJob) -> list[tuple[ReplicatedJob, int]]:
         previous = any(child.state is ChildState.PREVIOUS for child in self.children)
         policy = self.definition.failure
-        if previous and policy is not None and policy.strategy == fields.BLOCKING_RECREATE:
+        if previous and policy is not None and policy.strategy == jobset.BLOCKING_RECREATE:
             return []
         present = {child.name for child in self.children}
         return [
             (job, index)
             for index in range(job.replicas)
-            if fields.job_name(self.definition.name, job.name, index) not in present
+            if jobset.job_name(self.definition.name, job.name, index) not in present
         ]
 
     # What is there, and the status.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.jobs.jobset.children import ChildJob, Restarts
 from windlass.jobs.jobset.spec import JobSetFailurePolicy, JobSetFailureRule
 
@@ -37,18 +37,18 @@ def act_on_failure(
     if policy is None:
         return _fail(FAILED_JOBS, "jobset failed due to one or more job failures", _first(failed), restarts)
     rule, job = _matching(policy.rules, failed)
-    action = rule.action if rule is not None else fields.RESTART_JOB_SET
-    if action == fields.FAIL_JOB_SET:
+    action = rule.action if rule is not None else jobset.RESTART_JOB_SET
+    if action == jobset.FAIL_JOB_SET:
         return _fail(
             "FailJobSetFailurePolicyAction", "applying FailJobSet failure policy action", job, restarts
         )
-    counts = action in (fields.RESTART_JOB_SET, fields.RESTART_JOB)
+    counts = action in (jobset.RESTART_JOB_SET, jobset.RESTART_JOB)
     if counts and restarts.towards_max >= policy.max_restarts:
         message = "jobset failed due to reaching max number of restarts"
         return _fail(REACHED_MAX_RESTARTS, message, job, restarts)
     message = _with_job(f"applying {action} failure policy action", job)
     reason = f"{action}FailurePolicyAction"
-    if action in (fields.RESTART_JOB, fields.RESTART_JOB_UNCOUNTED):
+    if action in (jobset.RESTART_JOB, jobset.RESTART_JOB_UNCOUNTED):
         return FailureOutcome(False, reason, message, _restart_one(restarts, job, counts))
     condition = f"FailurePolicy_{rule.name}" if rule is not None else "DefaultFailurePolicy"
     after = Restarts(restarts.total + 1, restarts.counted + int(counts), restarts.jobs, restarts.jobs_counted)

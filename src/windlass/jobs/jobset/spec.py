@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 
 Json = Mapping[str, Any]
 
@@ -41,7 +41,7 @@ class ReplicatedJob:
     @property
     def pods(self) -> int:
         """Number of pods of all its Jobs that run at the same time."""
-        return self.replicas * fields.pods_of_job(self.job_spec)
+        return self.replicas * jobset.pods_of_job(self.job_spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class JobSetDefinition:
     @property
     def is_ours(self) -> bool:
         """True if this controller manages the JobSet."""
-        return self.managed_by in ("", fields.CONTROLLER_NAME)
+        return self.managed_by in ("", jobset.CONTROLLER_NAME)
 
     @property
     def subdomain(self) -> str:
-        return fields.subdomain_of(self.name, self.spec)
+        return jobset.subdomain_of(self.name, self.spec)
 
     @property
     def has_host_names(self) -> bool:
@@ -103,7 +103,7 @@ class JobSetDefinition:
 
     @property
     def in_place(self) -> bool:
-        return self.failure is not None and self.failure.strategy == fields.IN_PLACE_RESTART
+        return self.failure is not None and self.failure.strategy == jobset.IN_PLACE_RESTART
 
     @property
     def replicas(self) -> int:
@@ -154,7 +154,7 @@ def read_job_set(obj: Json) -> JobSetDefinition:
         success_any=success.get("operator") == "Any",
         success_targets=tuple(success.get("targetReplicatedJobs") or ()),
         failure=_failure(spec.get("failurePolicy")),
-        in_order=(spec.get("startupPolicy") or {}).get("startupPolicyOrder") == fields.IN_ORDER,
+        in_order=(spec.get("startupPolicy") or {}).get("startupPolicyOrder") == jobset.IN_ORDER,
         suspend=bool(spec.get("suspend")),
         ttl_seconds=spec.get("ttlSecondsAfterFinished"),
         deadline_seconds=spec.get("activeDeadlineSeconds"),
@@ -172,7 +172,7 @@ def _replicated(job: Json) -> ReplicatedJob:
     return ReplicatedJob(
         name=job["name"],
         group=job.get("groupName") or "default",
-        replicas=fields.replicas_of(job),
+        replicas=jobset.replicas_of(job),
         template=job.get("template") or {},
         depends_on=tuple(
             Dependency(found["name"], found.get("status") == "Complete")
@@ -183,7 +183,7 @@ def _replicated(job: Json) -> ReplicatedJob:
 
 def restarts_in_place(spec: Json) -> bool:
     """Return whether the pods of a JobSet are restarted instead of replaced."""
-    return (spec.get("failurePolicy") or {}).get("restartStrategy") == fields.IN_PLACE_RESTART
+    return (spec.get("failurePolicy") or {}).get("restartStrategy") == jobset.IN_PLACE_RESTART
 
 
 def _failure(policy: Json | None) -> JobSetFailurePolicy | None:
@@ -191,7 +191,7 @@ def _failure(policy: Json | None) -> JobSetFailurePolicy | None:
         return None
     return JobSetFailurePolicy(
         max_restarts=int(policy.get("maxRestarts") or 0),
-        strategy=policy.get("restartStrategy") or fields.RECREATE,
+        strategy=policy.get("restartStrategy") or jobset.RECREATE,
         rules=tuple(
             JobSetFailureRule(
                 name=rule.get("name") or f"failurePolicyRule{index}",

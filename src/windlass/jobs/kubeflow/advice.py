@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.api.kubeflow_fields import MASTER, WORKER, lent_volumes
+from windlass.api.fields.kubeflow import MASTER, WORKER, lent_volumes
 from windlass.api.quantities import is_device
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Role

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.api.kubeflow_fields import FIELDS, WORKER
+from windlass.api.fields.kubeflow import FIELDS, WORKER
 from windlass.api.resources import JAX_JOBS
 from windlass.jobs.definition import Json, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.kubeflow_fields import WORKER, KubeflowFields, replicas_of
+from windlass.api.fields.kubeflow import WORKER, KubeflowFields, replicas_of
 from windlass.api.resources import Resource
 from windlass.jobs.definition import (
     CleanPodPolicy,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS, JOB_NAME, JOB_ROLE, LAUNCHER, OPERATOR_NAME, WORKER
+from windlass.api.fields.kubeflow import FIELDS, JOB_NAME, JOB_ROLE, LAUNCHER, OPERATOR_NAME, WORKER
 from windlass.api.resources import MPI_JOBS, MPI_JOBS_V2BETA1
 from windlass.jobs.definition import CleanPodPolicy, JobDefinition, Json, RestartRule, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KindExtras, KubeflowJob, KubeflowKind
@@ -43,7 +43,7 @@ def version_of(metadata_annotations: Mapping[str, str], spec: Json) -> str:
     The server records it. Where a real API server has stored the job, a field that only the second
     version has tells it.
     """
-    recorded = metadata_annotations.get(names.WRITTEN_AS)
+    recorded = metadata_annotations.get(names.WRITTEN_AS, "")
     if recorded in (V1, V2):
         return recorded
     return V2 if any(spec.get(field) for field in _V2_FIELDS) else V1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from windlass.api.kubeflow_fields import LAUNCHER, WORKER
+from windlass.api.fields.kubeflow import LAUNCHER, WORKER
 from windlass.jobs.definition import Role
 from windlass.jobs.kubeflow.job import KubeflowJob, KubeflowKind
 from windlass.jobs.kubeflow.mpi import CONFIG_MOUNT, MPI_JOB, is_first_version

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER
+from windlass.api.fields.kubeflow import FIELDS, MASTER, WORKER
 from windlass.api.resources import PADDLE_JOBS
 from windlass.jobs.definition import Json, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind

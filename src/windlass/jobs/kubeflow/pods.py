@@ -14,7 +14,7 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api import owner_references
-from windlass.api.kubeflow_fields import (
+from windlass.api.fields.kubeflow import (
     JOB_NAME,
     JOB_ROLE,
     OPERATOR_NAME,

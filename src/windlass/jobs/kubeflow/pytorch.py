@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.api import annotations as names
-from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER, replicas_of
+from windlass.api.fields.kubeflow import FIELDS, MASTER, WORKER, replicas_of
 from windlass.api.resources import PYTORCH_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
 from windlass.jobs.kubeflow.job import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.api.kubeflow_fields import REPLICA_TYPE
+from windlass.api.fields.kubeflow import REPLICA_TYPE
 from windlass.jobs.decision import LifecycleState
 from windlass.jobs.definition import Json
 from windlass.jobs.kubeflow.job import KubeflowJob
@@ -18,7 +18,7 @@ from windlass.jobs.kubeflow.pods import job_labels
 from windlass.jobs.lifecycle import FINAL, JobPhase
 from windlass.jobs.lifecycle_records import read_record
 from windlass.jobs.members import RolePod
-from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.kits.timestamps import rfc3339, stored_time
 
 _ORDER = (
     JobPhase.FAILED,
@@ -49,8 +49,8 @@ def read_state(obj: Json) -> LifecycleState:
     cause, restarts = read_record(obj)
     return LifecycleState(
         phase=phase,
-        started=_seconds(status.get("startTime")),
-        completed=_seconds(status.get("completionTime")),
+        started=stored_time(status.get("startTime")),
+        completed=stored_time(status.get("completionTime")),
         cause=cause,
         restarts=restarts,
     )
@@ -145,10 +145,3 @@ def _replica_statuses(job: KubeflowJob, phase: JobPhase, pods: Sequence[RolePod]
             "selector": selector,
         }
     return found
-
-
-def _seconds(text: object) -> float:
-    try:
-        return parse_rfc3339(text) if isinstance(text, str) and text else 0.0
-    except ValueError:
-        return 0.0

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.kubeflow_fields import CHIEF, FIELDS, MASTER, PS, WORKER
+from windlass.api.fields.kubeflow import CHIEF, FIELDS, MASTER, PS, WORKER
 from windlass.api.resources import TF_JOBS
 from windlass.jobs.definition import Json, Quorum, Role, SuccessRule
 from windlass.jobs.kubeflow.job import Environment, KubeflowJob, KubeflowKind

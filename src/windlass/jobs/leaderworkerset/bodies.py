@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import leaderworkerset_fields as fields
 from windlass.api.annotations import QUEUE_NAME_VOLCANO
+from windlass.api.fields import leaderworkerset
 from windlass.api.owner_references import owner_reference
 from windlass.api.resources import (
     CONTROLLER_REVISIONS,
@@ -30,7 +30,7 @@ def _object(resource: Resource, found: LeaderWorkerSet, name: str, owner: Json, 
     metadata = {
         "name": name,
         "namespace": found.namespace,
-        "labels": {fields.NAME: found.name},
+        "labels": {leaderworkerset.NAME: found.name},
         "ownerReferences": [owner],
     }
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **more}
@@ -54,19 +54,22 @@ def build_revision(found: LeaderWorkerSet, number: int) -> Json:
         data={"spec": found.template.record},
         revision=number,
     )
-    body["metadata"]["labels"][fields.REVISION] = found.template.revision
+    body["metadata"]["labels"][leaderworkerset.REVISION] = found.template.revision
     return body
 
 
 def build_service(found: LeaderWorkerSet) -> Json:
     """Return the headless Service that all groups share."""
-    return _service(found, found.name, {fields.NAME: found.name}, _owner(found))
+    return _service(found, found.name, {leaderworkerset.NAME: found.name}, _owner(found))
 
 
 def build_group_service(found: LeaderWorkerSet, leader: Json) -> Json:
     """Return the headless Service of one group."""
     meta = leader["metadata"]
-    selector = {fields.NAME: found.name, fields.GROUP_INDEX: meta["labels"][fields.GROUP_INDEX]}
+    selector = {
+        leaderworkerset.NAME: found.name,
+        leaderworkerset.GROUP_INDEX: meta["labels"][leaderworkerset.GROUP_INDEX],
+    }
     return _service(found, meta["name"], selector, owner_reference(PODS, meta["name"], meta["uid"]))
 
 
@@ -78,11 +81,11 @@ def _service(found: LeaderWorkerSet, name: str, selector: Json, owner: Json) -> 
 def build_leaders(found: LeaderWorkerSet, step: Rollout) -> Json:
     """Return the StatefulSet of all leaders."""
     template = found.template
-    labels = {fields.NAME: found.name, fields.WORKER_INDEX: "0"}
+    labels = {leaderworkerset.NAME: found.name, leaderworkerset.WORKER_INDEX: "0"}
     pod = _pod_template(found, template, template.leader)
-    pod["metadata"]["labels"].update({**labels, fields.REVISION: template.revision})
+    pod["metadata"]["labels"].update({**labels, leaderworkerset.REVISION: template.revision})
     if template.unique_subdomains:
-        pod["metadata"]["annotations"][fields.SUBDOMAIN_POLICY] = fields.UNIQUE_PER_REPLICA
+        pod["metadata"]["annotations"][leaderworkerset.SUBDOMAIN_POLICY] = leaderworkerset.UNIQUE_PER_REPLICA
     spec = {
         "serviceName": found.name,
         "replicas": step.replicas,
@@ -96,8 +99,8 @@ def build_leaders(found: LeaderWorkerSet, step: Rollout) -> Json:
         **_claims(template),
     }
     body = _object(STATEFUL_SETS, found, found.name, _owner(found), spec=spec)
-    body["metadata"]["labels"][fields.REVISION] = template.revision
-    body["metadata"]["annotations"] = {fields.REPLICAS: str(found.replicas)}
+    body["metadata"]["labels"][leaderworkerset.REVISION] = template.revision
+    body["metadata"]["annotations"] = {leaderworkerset.REPLICAS: str(found.replicas)}
     return body
 
 
@@ -106,16 +109,16 @@ def build_workers(found: LeaderWorkerSet, template: GroupTemplate, leader: Json)
     meta = leader["metadata"]
     own = meta["labels"]
     selector = {
-        fields.NAME: found.name,
-        fields.GROUP_INDEX: own[fields.GROUP_INDEX],
-        fields.GROUP_KEY: own[fields.GROUP_KEY],
+        leaderworkerset.NAME: found.name,
+        leaderworkerset.GROUP_INDEX: own[leaderworkerset.GROUP_INDEX],
+        leaderworkerset.GROUP_KEY: own[leaderworkerset.GROUP_KEY],
     }
-    labels = {**selector, fields.REVISION: own[fields.REVISION]}
+    labels = {**selector, leaderworkerset.REVISION: own[leaderworkerset.REVISION]}
     pod = _pod_template(found, template, template.worker)
     pod["metadata"]["labels"].update(labels)
-    pod["metadata"]["annotations"][fields.LEADER_NAME] = meta["name"]
+    pod["metadata"]["annotations"][leaderworkerset.LEADER_NAME] = meta["name"]
     if requests_tpus(leader["spec"]):
-        pod["metadata"]["annotations"][fields.LEADER_REQUESTS_TPUS] = "true"
+        pod["metadata"]["annotations"][leaderworkerset.LEADER_REQUESTS_TPUS] = "true"
     spec = {
         "serviceName": meta["name"] if template.unique_subdomains else found.name,
         "replicas": template.size - 1,
@@ -146,15 +149,17 @@ def _pod_template(found: LeaderWorkerSet, template: GroupTemplate, pod: Json) ->
     metadata = body.setdefault("metadata", {})
     metadata["labels"] = dict(metadata.get("labels") or {})
     annotations = metadata["annotations"] = dict(metadata.get("annotations") or {})
-    annotations[fields.SIZE] = str(template.size)
-    if topology := found.annotations.get(fields.EXCLUSIVE_TOPOLOGY):
-        annotations[fields.EXCLUSIVE_TOPOLOGY] = topology
+    annotations[leaderworkerset.SIZE] = str(template.size)
+    if topology := found.annotations.get(leaderworkerset.EXCLUSIVE_TOPOLOGY):
+        annotations[leaderworkerset.EXCLUSIVE_TOPOLOGY] = topology
     if template.sub_group:
-        annotations[fields.SUBGROUP_SIZE] = str(template.sub_group.get("subGroupSize") or template.size)
+        annotations[leaderworkerset.SUBGROUP_SIZE] = str(
+            template.sub_group.get("subGroupSize") or template.size
+        )
         if kind := template.sub_group.get("subGroupPolicyType"):
-            annotations[fields.SUBGROUP_TYPE] = kind
-        if topology := found.annotations.get(fields.SUBGROUP_EXCLUSIVE_TOPOLOGY):
-            annotations[fields.SUBGROUP_EXCLUSIVE_TOPOLOGY] = topology
+            annotations[leaderworkerset.SUBGROUP_TYPE] = kind
+        if topology := found.annotations.get(leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY):
+            annotations[leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY] = topology
     return body
 
 
@@ -162,9 +167,11 @@ def build_group(
     found: LeaderWorkerSet, template: GroupTemplate, index: str, priorities: Mapping[str, int]
 ) -> Json:
     """Return the PodGroup of one group."""
-    name = fields.group_name(found.name, index, template.revision)
+    name = leaderworkerset.group_name(found.name, index, template.revision)
     body = _object(POD_GROUPS, found, name, _owner(found), spec=group_spec(found, template, priorities))
-    body["metadata"]["labels"].update({fields.GROUP_INDEX: index, fields.REVISION: template.revision})
+    body["metadata"]["labels"].update(
+        {leaderworkerset.GROUP_INDEX: index, leaderworkerset.REVISION: template.revision}
+    )
     inherited = {key: text for key, text in found.annotations.items() if key.startswith("volcano.sh/")}
     if inherited:
         body["metadata"]["annotations"] = inherited
@@ -173,7 +180,7 @@ def build_group(
 
 def group_spec(found: LeaderWorkerSet, template: GroupTemplate, priorities: Mapping[str, int]) -> Json:
     """Return the spec of a PodGroup. A group with startup policy LeaderReady starts with its leader."""
-    minimum = 1 if found.startup_policy == fields.LEADER_READY else template.size
+    minimum = 1 if found.startup_policy == leaderworkerset.LEADER_READY else template.size
     pods = [(template.leader.get("spec") or {}, 1), (template.worker.get("spec") or {}, template.size - 1)]
     classes = [str(spec.get("priorityClassName") or "") for spec, _ in pods]
     parts = [

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.jobs.leaderworkerset.pods import decorate, exclude, requests_tpus
 
 Json = dict[str, Any]
 _REFERENCES = {
     "LWS_LEADER_ADDRESS": f"metadata.annotations['{names.LWS_LEADER_ADDRESS}']",
-    "LWS_GROUP_SIZE": f"metadata.annotations['{fields.SIZE}']",
-    "LWS_WORKER_INDEX": f"metadata.labels['{fields.WORKER_INDEX}']",
+    "LWS_GROUP_SIZE": f"metadata.annotations['{leaderworkerset.SIZE}']",
+    "LWS_WORKER_INDEX": f"metadata.labels['{leaderworkerset.WORKER_INDEX}']",
 }
 _TPU_REFERENCES = {
     "TPU_WORKER_HOSTNAMES": f"metadata.annotations['{names.LWS_TPU_HOSTNAMES}']",
@@ -48,8 +48,10 @@ def hold_back(template: Json, scheduler: str) -> None:
     for container in _containers(spec):
         references = {**_REFERENCES, **(_TPU_REFERENCES if tpus and _has_tpus(container) else {})}
         _set(container, references)
-    if (key := labels.get(fields.GROUP_KEY)) and (topology := annotations.get(fields.EXCLUSIVE_TOPOLOGY)):
-        exclude(spec, fields.GROUP_KEY, key, topology)
+    if (key := labels.get(leaderworkerset.GROUP_KEY)) and (
+        topology := annotations.get(leaderworkerset.EXCLUSIVE_TOPOLOGY)
+    ):
+        exclude(spec, leaderworkerset.GROUP_KEY, key, topology)
 
 
 def is_held_back(pod: Json) -> bool:
@@ -84,10 +86,10 @@ def unsupported(template_annotations: Json, spec: Json) -> list[str]:
     """Return what needs a change of pods at their creation, in sentences."""
     found = []
     policy = (spec.get("networkConfig") or {}).get("subdomainPolicy")
-    if policy == fields.UNIQUE_PER_REPLICA:
+    if policy == leaderworkerset.UNIQUE_PER_REPLICA:
         found.append("subdomainPolicy UniquePerReplica: all groups share the Service of the LeaderWorkerSet")
-    if fields.SUBGROUP_EXCLUSIVE_TOPOLOGY in template_annotations:
-        found.append(f"{fields.SUBGROUP_EXCLUSIVE_TOPOLOGY}: sub-groups are not kept apart")
+    if leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY in template_annotations:
+        found.append(f"{leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY}: sub-groups are not kept apart")
     return found
 
 

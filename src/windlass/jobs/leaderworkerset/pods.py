@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from windlass.api import leaderworkerset_fields as fields
 from windlass.api.annotations import GROUP_NAME
+from windlass.api.fields import leaderworkerset
 
 Json = dict[str, Any]
 TPU = "google.com/tpu"
@@ -23,33 +23,37 @@ def decorate(pod: Json) -> None:
     """
     meta, spec = pod["metadata"], pod["spec"]
     labels, annotations = meta.setdefault("labels", {}), meta.get("annotations") or {}
-    if fields.NAME not in labels or fields.SIZE not in annotations:
+    if leaderworkerset.NAME not in labels or leaderworkerset.SIZE not in annotations:
         return
-    size = int(annotations[fields.SIZE])
+    size = int(annotations[leaderworkerset.SIZE])
     parent, _, ordinal = meta["name"].rpartition("-")
     if not ordinal.isdecimal():
         raise ValueError(f"pod {meta['name']} of a LeaderWorkerSet has no index at the end of its name")
-    if labels.get(fields.WORKER_INDEX) == "0":
-        labels.setdefault(fields.GROUP_INDEX, ordinal)
-        if annotations.get(fields.SUBDOMAIN_POLICY) == fields.UNIQUE_PER_REPLICA:
+    if labels.get(leaderworkerset.WORKER_INDEX) == "0":
+        labels.setdefault(leaderworkerset.GROUP_INDEX, ordinal)
+        if annotations.get(leaderworkerset.SUBDOMAIN_POLICY) == leaderworkerset.UNIQUE_PER_REPLICA:
             spec["subdomain"] = meta["name"]
         leader = meta["name"]
     else:
-        labels[fields.WORKER_INDEX] = ordinal
-        leader = annotations.get(fields.LEADER_NAME) or parent
-    labels.setdefault(fields.GROUP_KEY, _hash(meta["namespace"], leader))
-    if topology := annotations.get(fields.EXCLUSIVE_TOPOLOGY):
-        exclude(spec, fields.GROUP_KEY, labels[fields.GROUP_KEY], topology)
+        labels[leaderworkerset.WORKER_INDEX] = ordinal
+        leader = annotations.get(leaderworkerset.LEADER_NAME) or parent
+    labels.setdefault(leaderworkerset.GROUP_KEY, _hash(meta["namespace"], leader))
+    if topology := annotations.get(leaderworkerset.EXCLUSIVE_TOPOLOGY):
+        exclude(spec, leaderworkerset.GROUP_KEY, labels[leaderworkerset.GROUP_KEY], topology)
     _join_sub_group(meta, spec, leader, size)
-    if revision := labels.get(fields.REVISION):
-        name = fields.group_name(labels[fields.NAME], labels[fields.GROUP_INDEX], revision)
+    if revision := labels.get(leaderworkerset.REVISION):
+        name = leaderworkerset.group_name(
+            labels[leaderworkerset.NAME], labels[leaderworkerset.GROUP_INDEX], revision
+        )
         meta.setdefault("annotations", {}).setdefault(GROUP_NAME, name)
     _add_tpu_variables(meta, spec, leader, size)
-    address = f"{labels[fields.NAME]}-{labels[fields.GROUP_INDEX]}.{spec.get('subdomain') or ''}"
+    address = (
+        f"{labels[leaderworkerset.NAME]}-{labels[leaderworkerset.GROUP_INDEX]}.{spec.get('subdomain') or ''}"
+    )
     variables = {
         "LWS_LEADER_ADDRESS": f"{address}.{meta['namespace']}",
         "LWS_GROUP_SIZE": str(size),
-        "LWS_WORKER_INDEX": labels[fields.WORKER_INDEX],
+        "LWS_WORKER_INDEX": labels[leaderworkerset.WORKER_INDEX],
     }
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         kept = [one for one in container.get("env") or () if one.get("name") not in variables]
@@ -62,15 +66,15 @@ def _hash(*parts: str) -> str:
 
 def _join_sub_group(meta: Json, spec: Json, leader: str, size: int) -> None:
     labels, annotations = meta["labels"], meta.get("annotations") or {}
-    text = annotations.get(fields.SUBGROUP_SIZE)
-    index = int(labels[fields.WORKER_INDEX])
-    excluded = annotations.get(fields.SUBGROUP_TYPE) == fields.LEADER_EXCLUDED
-    if not text or labels.get(fields.SUBGROUP_INDEX) or (index == 0 and excluded):
+    text = annotations.get(leaderworkerset.SUBGROUP_SIZE)
+    index = int(labels[leaderworkerset.WORKER_INDEX])
+    excluded = annotations.get(leaderworkerset.SUBGROUP_TYPE) == leaderworkerset.LEADER_EXCLUDED
+    if not text or labels.get(leaderworkerset.SUBGROUP_INDEX) or (index == 0 and excluded):
         return
-    labels[fields.SUBGROUP_INDEX] = str(sub_group_index(size, int(text), index))
-    labels[fields.SUBGROUP_KEY] = _hash(leader, labels[fields.SUBGROUP_INDEX])
-    if topology := annotations.get(fields.SUBGROUP_EXCLUSIVE_TOPOLOGY):
-        exclude(spec, fields.SUBGROUP_KEY, labels[fields.SUBGROUP_KEY], topology)
+    labels[leaderworkerset.SUBGROUP_INDEX] = str(sub_group_index(size, int(text), index))
+    labels[leaderworkerset.SUBGROUP_KEY] = _hash(leader, labels[leaderworkerset.SUBGROUP_INDEX])
+    if topology := annotations.get(leaderworkerset.SUBGROUP_EXCLUSIVE_TOPOLOGY):
+        exclude(spec, leaderworkerset.SUBGROUP_KEY, labels[leaderworkerset.SUBGROUP_KEY], topology)
 
 
 def sub_group_index(size: int, sub_group_size: int, index: int) -> int:
@@ -116,11 +120,11 @@ def _add_tpu_variables(meta: Json, spec: Json, leader: str, size: int) -> None:
     if container is None or any(one.get("name") in names for one in container.get("env") or ()):
         return
     labels, annotations = meta["labels"], meta.get("annotations") or {}
-    index = int(labels[fields.WORKER_INDEX])
-    with_leader = index == 0 or annotations.get(fields.LEADER_REQUESTS_TPUS) == "true"
+    index = int(labels[leaderworkerset.WORKER_INDEX])
+    with_leader = index == 0 or annotations.get(leaderworkerset.LEADER_REQUESTS_TPUS) == "true"
     members = list(range(0 if with_leader else 1, size))
-    if (text := annotations.get(fields.SUBGROUP_SIZE)) and fields.SUBGROUP_INDEX in labels:
-        start = int(labels[fields.SUBGROUP_INDEX]) * int(text)
+    if (text := annotations.get(leaderworkerset.SUBGROUP_SIZE)) and leaderworkerset.SUBGROUP_INDEX in labels:
+        start = int(labels[leaderworkerset.SUBGROUP_INDEX]) * int(text)
         members = members[start : start + int(text)]
     subdomain = spec.get("subdomain") or ""
     hosts = [f"{leader if one == 0 else f'{leader}-{one}'}.{subdomain}" for one in members]

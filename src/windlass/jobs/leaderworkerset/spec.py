@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -44,7 +44,7 @@ class GroupTemplate:
 
     @property
     def restart_policy(self) -> str:
-        return self._template.get("restartPolicy") or fields.RECREATE_ON_RESTART
+        return self._template.get("restartPolicy") or leaderworkerset.RECREATE_ON_RESTART
 
     @property
     def sub_group(self) -> Json:
@@ -60,7 +60,9 @@ class GroupTemplate:
 
     @property
     def unique_subdomains(self) -> bool:
-        return (self.record.get("networkConfig") or {}).get("subdomainPolicy") == fields.UNIQUE_PER_REPLICA
+        return (self.record.get("networkConfig") or {}).get(
+            "subdomainPolicy"
+        ) == leaderworkerset.UNIQUE_PER_REPLICA
 
 
 @dataclass(frozen=True, slots=True)

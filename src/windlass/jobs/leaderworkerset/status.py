@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.jobs.leaderworkerset.rollout import GroupState
 from windlass.jobs.leaderworkerset.spec import LeaderWorkerSet
 from windlass.kits.timestamps import rfc3339
@@ -40,7 +40,7 @@ def next_status(
     conditions, changed = _conditions(before.get("conditions") or [], true, now)
     status: Json = {
         "conditions": conditions,
-        "hpaPodSelector": f"{fields.NAME}={found.name},{fields.WORKER_INDEX}=0",
+        "hpaPodSelector": f"{leaderworkerset.NAME}={found.name},{leaderworkerset.WORKER_INDEX}=0",
         "observedGeneration": obj["metadata"].get("generation", 1),
         "readyReplicas": ready,
         "replicas": created,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import jobset_fields, leaderworkerset_fields, ray_fields
-from windlass.api.kubeflow_fields import REPLICA_TYPE
+from windlass.api.fields import jobset, leaderworkerset, ray
+from windlass.api.fields.kubeflow import REPLICA_TYPE
 from windlass.jobs.owners import minimums
 
 Json = Mapping[str, Any]
@@ -86,11 +86,11 @@ def ray_service(service: Json) -> Subgroups:
 
 
 def _ray(spec: Json) -> Subgroups:
-    parts = [OwnerSubgroup("head", {ray_fields.NODE_TYPE: ray_fields.HEAD}, 1)]
+    parts = [OwnerSubgroup("head", {ray.NODE_TYPE: ray.HEAD}, 1)]
     for group in spec.get("workerGroupSpecs") or ():
         size, name = minimums.ray_workers(group), str(group.get("groupName") or "")
         if size > 0 and name:
-            labels = {ray_fields.NODE_TYPE: ray_fields.WORKER, ray_fields.GROUP: name}
+            labels = {ray.NODE_TYPE: ray.WORKER, ray.GROUP: name}
             parts.append(OwnerSubgroup(f"workers-{name}", labels, size))
     return tuple(parts)
 
@@ -102,9 +102,7 @@ def leader_worker_set(owner: Json) -> Subgroups:
     if minimums.leader_worker_set(owner) == 1 or not isinstance(size, int) or not isinstance(part, int):
         return ()
     count = size // part if part > 0 else 0
-    return (
-        (OwnerSubgroup("subgroup", {}, part, leaderworkerset_fields.SUBGROUP_INDEX, count),) if count else ()
-    )
+    return (OwnerSubgroup("subgroup", {}, part, leaderworkerset.SUBGROUP_INDEX, count),) if count else ()
 
 
 def job_set(owner: Json) -> Subgroups:
@@ -117,8 +115,8 @@ def job_set(owner: Json) -> Subgroups:
         count = replicas if isinstance(replicas, int) else 1
         size, name = minimums.pods_of_job(part), str(part.get("name") or "")
         if size > 0 and count > 0 and name:
-            labels = {jobset_fields.REPLICATED_JOB_NAME: name}
-            found.append(OwnerSubgroup(name, labels, size, jobset_fields.JOB_INDEX, count))
+            labels = {jobset.REPLICATED_JOB_NAME: name}
+            found.append(OwnerSubgroup(name, labels, size, jobset.JOB_INDEX, count))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.owner_references import owner_reference
 from windlass.api.rbac_resources import ROLE_BINDINGS, ROLES
 from windlass.api.resources import RAY_CLUSTERS, SERVICE_ACCOUNTS, Resource
@@ -54,7 +54,7 @@ def add_autoscaler(cluster: RayCluster, body: dict[str, Any], main: dict[str, An
 def _container(main: Json) -> dict[str, Any]:
     amount = {"cpu": "500m", "memory": "512Mi"}
     variables = {
-        "RAY_CLUSTER_NAME": f"metadata.labels['{fields.CLUSTER}']",
+        "RAY_CLUSTER_NAME": f"metadata.labels['{ray.CLUSTER}']",
         "RAY_CLUSTER_NAMESPACE": "metadata.namespace",
         "RAY_HEAD_POD_NAME": "metadata.name",
     }
@@ -64,7 +64,7 @@ def _container(main: Json) -> dict[str, Any]:
         {"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": _COMMAND},
     ]
     return {
-        "name": fields.AUTOSCALER,
+        "name": ray.AUTOSCALER,
         "image": main.get("image"),
         "imagePullPolicy": "IfNotPresent",
         "env": [*(entry for entry in main.get("env") or () if entry.get("name") == "PATH"), *env],
@@ -112,7 +112,7 @@ def _object(cluster: RayCluster, resource: Resource) -> dict[str, Any]:
             "name": cluster.name,
             "namespace": cluster.namespace,
             "labels": {
-                fields.CLUSTER: cluster.name,
+                ray.CLUSTER: cluster.name,
                 "app.kubernetes.io/name": "kuberay",
                 "app.kubernetes.io/created-by": "kuberay-operator",
             },

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.fields.ray import GCS_PORT, HEAD, HEAD_GROUP, WORKER, head_service_name
 from windlass.api.quantities import parse
-from windlass.api.ray_fields import GCS_PORT, HEAD, HEAD_GROUP, WORKER, head_service_name
 from windlass.jobs.ray.naming import suffix_of
 
 Json = Mapping[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
+from windlass.api.fields.ray import HEAD
 from windlass.api.quantities import add, from_units
-from windlass.api.ray_fields import HEAD
 from windlass.jobs.gang import pod_request
 from windlass.jobs.members import RolePod
 from windlass.jobs.ray.cluster import RayCluster
@@ -28,6 +28,7 @@ def render(
     """Return the status. ``addresses``: pod → its IP; ``service_ip``: of the head's Service."""
     before = obj.get("status") or {}
     head = next((pod for pod in pods if pod.role == HEAD and not pod.finished), None)
+    dead = next((pod for pod in pods if pod.role == HEAD and pod.failed), None)
     workers = [pod for pod in pods if pod.role != HEAD]
     desired = sum(group.replicas for group in cluster.workers)
     ready_workers = sum(pod.ready for pod in workers)
@@ -49,7 +50,7 @@ def render(
         "readyWorkerReplicas": ready_workers,
         "observedGeneration": obj["metadata"].get("generation", 1),
         **_desired_resources(cluster),
-        "conditions": _conditions(cluster, before, head, workers, provisioned, bool(pods), now),
+        "conditions": _conditions(cluster, before, head or dead, workers, provisioned, bool(pods), now),
         "endpoints": _endpoints(cluster),
     }
     if state:
@@ -62,7 +63,7 @@ def render(
         status["head"] = {
             "podName": head.name,
             "podIP": addresses.get(head.name, ""),
-            "serviceName": fields.head_service_name(cluster.name),
+            "serviceName": ray.head_service_name(cluster.name),
             "serviceIP": service_ip or addresses.get(head.name, ""),
         }
     if {**status, "lastUpdateTime": ""} != {**before, "lastUpdateTime": ""}:
@@ -102,7 +103,7 @@ def _desired_resources(cluster: RayCluster) -> dict[str, str]:
 def _endpoints(cluster: RayCluster) -> dict[str, str]:
     ports = (cluster.head.pod_spec.get("containers") or [{}])[0].get("ports") or ()
     declared = {port["name"]: str(port["containerPort"]) for port in ports if port.get("name")}
-    return {**{name: str(number) for name, number in fields.HEAD_PORTS.items()}, **declared}
+    return {**{name: str(number) for name, number in ray.HEAD_PORTS.items()}, **declared}
 
 
 def _is_true(status: Json, kind: str) -> bool:
@@ -124,7 +125,7 @@ def _conditions(
     known = {one.get("type"): one for one in before.get("conditions") or ()}
     head_reason, head_message = _head_state(head)
     wanted: dict[str, tuple[bool, str, str]] = {
-        "HeadPodReady": (head is not None and head.ready, head_reason, head_message),
+        "HeadPodReady": (head is not None and head.ready and not head.failed, head_reason, head_message),
         "RayClusterProvisioned": (
             provisioned,
             "AllPodRunningAndReadyFirstTime" if provisioned else "RayClusterPodsProvisioning",
@@ -149,7 +150,7 @@ def _conditions(
     failed = [pod for pod in (*workers, *((head,) if head else ())) if pod.failed]
     if failed or "ReplicaFailure" in known:
         words = "; ".join(
-            f"pod {pod.name} failed" + (f": {pod.reason}" if pod.reason else "") for pod in failed
+            f"pod {pod.name} failed" + (f": {cause_of(pod)}" if cause_of(pod) else "") for pod in failed
         )
         wanted["ReplicaFailure"] = (bool(failed), "PodFailed" if failed else "NoFailure", words)
     found = []
@@ -169,9 +170,19 @@ def _conditions(
     return found
 
 
+def cause_of(pod: RolePod) -> str:
+    """Return why a pod has failed, as far as it is known: its reason, or exit code and last words."""
+    if pod.reason:
+        return pod.reason
+    code = "" if pod.exit_code is None else f"exit code {pod.exit_code}"
+    return ": ".join(filter(None, (code, pod.message)))
+
+
 def _head_state(head: RolePod | None) -> tuple[str, str]:
     if head is None:
         return "HeadPodNotFound", "Head Pod not found"
+    if head.failed:
+        return "HeadPodFailed", f"head pod {head.name} has failed: {cause_of(head)}".removesuffix(": ")
     if head.ready:
         return "HeadPodRunningAndReady", ""
     return "ContainersNotReady", f"head pod {head.name} is {head.phase or 'Pending'}"

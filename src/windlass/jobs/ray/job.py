@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.owner_references import owner_reference
 from windlass.api.resources import RAY_JOBS
 from windlass.jobs.ray.naming import suffix_of
@@ -57,14 +57,14 @@ class RayJob:
 def read_ray_job(obj: Json) -> RayJob:
     """Return the definition. Raises ``ValueError`` or ``KeyError`` for what cannot be run."""
     metadata, spec = obj["metadata"], obj["spec"]
-    mode = spec.get("submissionMode") or fields.K8S_JOB_MODE
+    mode = spec.get("submissionMode") or ray.K8S_JOB_MODE
     selector = {str(key): str(text) for key, text in (spec.get("clusterSelector") or {}).items()}
     if not selector and not spec.get("rayClusterSpec"):
         raise ValueError("one of spec.rayClusterSpec and spec.clusterSelector must be set")
-    if selector and fields.CLUSTER not in selector:
-        raise ValueError(f"spec.clusterSelector must name the cluster by the key {fields.CLUSTER}")
+    if selector and ray.CLUSTER not in selector:
+        raise ValueError(f"spec.clusterSelector must name the cluster by the key {ray.CLUSTER}")
     entrypoint = str(spec.get("entrypoint") or "").strip()
-    if not entrypoint and mode not in (fields.INTERACTIVE_MODE,):
+    if not entrypoint and mode not in (ray.INTERACTIVE_MODE,):
         raise ValueError(f"spec.entrypoint is empty, and {mode} needs one")
     return RayJob(
         namespace=metadata.get("namespace") or "default",
@@ -107,7 +107,7 @@ def build_cluster(
         "metadata": {
             "name": name,
             "namespace": job.namespace,
-            "labels": {**labels, fields.ORIGINATED_FROM: job.name, fields.ORIGINATED_KIND: RAY_JOBS.kind},
+            "labels": {**labels, ray.ORIGINATED_FROM: job.name, ray.ORIGINATED_KIND: RAY_JOBS.kind},
             "annotations": dict(annotations),
             "ownerReferences": [owner_reference(RAY_JOBS, job.name, job.uid)],
         },
@@ -170,8 +170,8 @@ def build_submitter(
     ]
     pod["containers"] = containers
     labels = {
-        fields.ORIGINATED_FROM: job.name,
-        fields.ORIGINATED_KIND: RAY_JOBS.kind,
+        ray.ORIGINATED_FROM: job.name,
+        ray.ORIGINATED_KIND: RAY_JOBS.kind,
         "app.kubernetes.io/created-by": "kuberay-operator",
     }
     limit = (job.spec.get("submitterConfig") or {}).get("backoffLimit")
@@ -182,7 +182,7 @@ def build_submitter(
             "name": job.name,
             "namespace": job.namespace,
             "labels": labels,
-            "annotations": {fields.SUBMISSION_ID: job_id},
+            "annotations": {ray.SUBMISSION_ID: job_id},
             "ownerReferences": [owner_reference(RAY_JOBS, job.name, job.uid)],
         },
         "spec": {
@@ -193,4 +193,4 @@ def build_submitter(
 
 
 def _submitter_metadata(job: RayJob, given: Json) -> dict[str, Any]:
-    return {**given, "labels": {**(given.get("labels") or {}), fields.ORIGINATED_FROM: job.name}}
+    return {**given, "labels": {**(given.get("labels") or {}), ray.ORIGINATED_FROM: job.name}}

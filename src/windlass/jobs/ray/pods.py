@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
+from windlass.api.fields.ray import HEAD
 from windlass.api.owner_references import owner_reference
-from windlass.api.ray_fields import HEAD
 from windlass.api.resources import POD_GROUPS, RAY_CLUSTERS
 from windlass.jobs.gang import GangPart, least_resources
 from windlass.jobs.ray.autoscaler import add_autoscaler
@@ -16,7 +16,7 @@ from windlass.jobs.ray.cluster import NodeGroup, RayCluster
 from windlass.jobs.ray.start_command import start_command
 
 _SHELL = ["/bin/bash", "-c", "--"]
-_KEPT = (fields.NODE_TYPE, fields.GROUP, fields.CLUSTER)
+_KEPT = (ray.NODE_TYPE, ray.GROUP, ray.CLUSTER)
 """Labels that a template cannot override."""
 _PROBE = {
     "initialDelaySeconds": 10,
@@ -40,20 +40,20 @@ def build_pod(cluster: RayCluster, group: NodeGroup, number: int, scheduler: str
     template = group.template.get("metadata") or {}
     given = {key: text for key, text in (template.get("labels") or {}).items() if key not in _KEPT}
     labels = {
-        fields.IS_RAY_NODE: "yes",
-        fields.CLUSTER: cluster.name,
-        fields.NODE_TYPE: group.type,
-        fields.GROUP: group.name,
-        fields.IDENTIFIER: f"{cluster.name}-{group.type}"[:63],
+        ray.IS_RAY_NODE: "yes",
+        ray.CLUSTER: cluster.name,
+        ray.NODE_TYPE: group.type,
+        ray.GROUP: group.name,
+        ray.IDENTIFIER: f"{cluster.name}-{group.type}"[:63],
         "app.kubernetes.io/name": "kuberay",
         "app.kubernetes.io/created-by": "kuberay-operator",
         **given,
         **{key: text for key, text in group.labels.items() if key not in _KEPT},
     }
     if cluster.origin_name:
-        labels[fields.ORIGINATED_FROM] = cluster.origin_name
+        labels[ray.ORIGINATED_FROM] = cluster.origin_name
     if cluster.origin == "RayService":  # of the head by its controller, once its proxy answers
-        labels[fields.SERVE_LABEL] = "false" if group.type == HEAD else "true"
+        labels[ray.SERVE_LABEL] = "false" if group.type == HEAD else "true"
     annotations = {
         **(template.get("annotations") or {}),
         names.GROUP_NAME: cluster.name,
@@ -86,7 +86,7 @@ def _pod_spec(cluster: RayCluster, group: NodeGroup, scheduler: str) -> dict[str
     if cluster.autoscaling and group.type == HEAD:
         containers.append(add_autoscaler(cluster, body, main))
     main["env"] = _environment(cluster, group, main, command)
-    main["ports"] = _with_port(main.get("ports") or [], "metrics", fields.METRICS_PORT)
+    main["ports"] = _with_port(main.get("ports") or [], "metrics", ray.METRICS_PORT)
     _add_shared_memory(body, main)
     _add_probes(cluster, group, main)
     body["containers"] = containers
@@ -106,7 +106,7 @@ def _pod_spec(cluster: RayCluster, group: NodeGroup, scheduler: str) -> dict[str
 def _set_command(cluster: RayCluster, main: dict[str, Any], command: str) -> None:
     """Run the user's command first, then ``ray start``, unless the user's own command starts Ray."""
     own = " ".join(str(word) for word in (*(main.get("command") or ()), *(main.get("args") or ())))
-    overwritten = cluster.annotations.get(fields.OVERWRITE_COMMAND, "").lower() == "true"
+    overwritten = cluster.annotations.get(ray.OVERWRITE_COMMAND, "").lower() == "true"
     if overwritten or "ray start" in own:
         return
     generated = f"ulimit -n ${{RAY_START_ULIMIT_OPEN_FILES:-65536}}; {command}"
@@ -117,7 +117,7 @@ def _set_command(cluster: RayCluster, main: dict[str, Any], command: str) -> Non
 def _head_names(cluster: RayCluster) -> list[dict[str, Any]]:
     return [
         {"name": "FQ_RAY_IP", "value": cluster.head_address},
-        {"name": "RAY_IP", "value": fields.head_service_name(cluster.name)},
+        {"name": "RAY_IP", "value": ray.head_service_name(cluster.name)},
     ]
 
 
@@ -129,9 +129,9 @@ def _environment(
     host = "127.0.0.1" if group.type == HEAD else cluster.head_address
     fixed: list[dict[str, Any]] = [] if group.type == HEAD else _head_names(cluster)
     fixed += [
-        _label_variable("RAY_CLUSTER_NAME", f"metadata.labels['{fields.CLUSTER}']"),
+        _label_variable("RAY_CLUSTER_NAME", f"metadata.labels['{ray.CLUSTER}']"),
         _label_variable("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
-        _label_variable("RAY_NODE_TYPE_NAME", f"metadata.labels['{fields.GROUP}']"),
+        _label_variable("RAY_NODE_TYPE_NAME", f"metadata.labels['{ray.GROUP}']"),
         {"name": "KUBERAY_GEN_RAY_START_CMD", "value": command},
     ]
     defaults = {
@@ -184,10 +184,10 @@ def _add_probes(cluster: RayCluster, group: NodeGroup, main: dict[str, Any]) -> 
 
     Nodes of Ray 2.53 or later tell both at one address. A worker of a RayService gets requests while its proxy answers.
     """
-    port = group.start_parameters.get("dashboard-agent-listen-port") or str(fields.AGENT_PORT)
+    port = group.start_parameters.get("dashboard-agent-listen-port") or str(ray.AGENT_PORT)
     checks = [f"http://localhost:{port}/api/local_raylet_healthz"]
     if group.type == HEAD:
-        dashboard = group.start_parameters.get("dashboard-port") or str(fields.DASHBOARD_PORT)
+        dashboard = group.start_parameters.get("dashboard-port") or str(ray.DASHBOARD_PORT)
         checks.append(f"http://localhost:{dashboard}/api/gcs_healthz")
     script = " && ".join(f"wget --tries 1 -T 2 -q -O- {url} | grep success" for url in checks)
     look: dict[str, Any] = {"exec": {"command": ["bash", "-c", script]}}
@@ -197,7 +197,7 @@ def _add_probes(cluster: RayCluster, group: NodeGroup, main: dict[str, Any]) -> 
     main.setdefault("livenessProbe", {**probe, **look, "initialDelaySeconds": 30, "failureThreshold": 120})
     if cluster.origin == "RayService" and group.type != HEAD:
         proxy = next((one["containerPort"] for one in main["ports"] if one.get("name") == "serve"), None)
-        url = f"http://localhost:{proxy or fields.SERVE_PORT}/-/healthz"
+        url = f"http://localhost:{proxy or ray.SERVE_PORT}/-/healthz"
         command = f"{script} && wget --tries 1 -T 10 -q -O- {url} | grep success"
         serving = {**probe, "exec": {"command": ["bash", "-c", command]}, "failureThreshold": 1}
         main.setdefault("readinessProbe", serving)
@@ -227,11 +227,11 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
         for port in (cluster.head.pod_spec.get("containers") or [{}])[0].get("ports") or ()
         if port.get("name") and port.get("containerPort")
     }
-    ports = {**(declared or fields.HEAD_PORTS)}
+    ports = {**(declared or ray.HEAD_PORTS)}
     own = cluster.head_service.get("spec") or {}
     for name, number in (
-        ("metrics", fields.METRICS_PORT),
-        ("dashboard", fields.DASHBOARD_PORT),
+        ("metrics", ray.METRICS_PORT),
+        ("dashboard", ray.DASHBOARD_PORT),
         ("gcs-server", int(cluster.head_port)),
     ):
         if number not in ports.values():  # else it is there under another name
@@ -240,9 +240,9 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
     given = cluster.head_service.get("metadata") or {}
     labels = {
         **(given.get("labels") or {}),
-        fields.CLUSTER: cluster.name,
-        fields.NODE_TYPE: HEAD,
-        fields.IDENTIFIER: f"{cluster.name}-{HEAD}"[:63],
+        ray.CLUSTER: cluster.name,
+        ray.NODE_TYPE: HEAD,
+        ray.IDENTIFIER: f"{cluster.name}-{HEAD}"[:63],
         "app.kubernetes.io/name": "kuberay",
         "app.kubernetes.io/created-by": "kuberay-operator",
     }
@@ -254,7 +254,7 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
     ]
     spec: dict[str, Any] = {
         **own,
-        "selector": {key: labels[key] for key in (fields.CLUSTER, fields.NODE_TYPE)},
+        "selector": {key: labels[key] for key in (ray.CLUSTER, ray.NODE_TYPE)},
         "ports": [*(own.get("ports") or ()), *generated],
         "publishNotReadyAddresses": True,
         **({"type": kind} if kind not in ("", "ClusterIP") else {"clusterIP": "None"}),
@@ -263,7 +263,7 @@ def build_head_service(cluster: RayCluster, kind: str = "ClusterIP") -> dict[str
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": fields.head_service_name(cluster.name),
+            "name": ray.head_service_name(cluster.name),
             "namespace": cluster.namespace,
             "labels": labels,
             **({"annotations": dict(given["annotations"])} if given.get("annotations") else {}),

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
+from windlass.api.fields.ray import HEAD
 from windlass.api.owner_references import owner_reference
-from windlass.api.ray_fields import HEAD
 from windlass.api.resources import RAY_SERVICES
 from windlass.jobs.ray.cluster import read_cluster
 from windlass.jobs.ray.naming import suffix_of
@@ -57,7 +57,7 @@ class RayService:
     @property
     def serving_port(self) -> int:
         """Port of the head at which Ray Serve's proxy listens."""
-        return head_ports(self.cluster_spec).get("serve", fields.SERVE_PORT)
+        return head_ports(self.cluster_spec).get("serve", ray.SERVE_PORT)
 
     def cluster_name(self) -> str:
         """Return the name of a new cluster, which follows from the spec and its generation."""
@@ -68,8 +68,8 @@ def read_ray_service(obj: Json) -> RayService:
     """Return the definition. Raises ``ValueError``, ``TypeError`` or ``KeyError`` for what cannot be run."""
     metadata, spec = obj["metadata"], obj["spec"]
     delay = spec.get("rayClusterDeletionDelaySeconds")
-    strategy = (spec.get("upgradeStrategy") or {}).get("type") or fields.NEW_CLUSTER
-    if strategy not in (fields.NEW_CLUSTER, fields.NO_UPGRADE):
+    strategy = (spec.get("upgradeStrategy") or {}).get("type") or ray.NEW_CLUSTER
+    if strategy not in (ray.NEW_CLUSTER, ray.NO_UPGRADE):
         raise ValueError(f"spec.upgradeStrategy.type is {strategy}, but NewCluster or None is possible here")
     annotations = metadata.get("annotations") or {}
     service = RayService(
@@ -85,7 +85,7 @@ def read_ray_service(obj: Json) -> RayService:
         deletion_delay=DELETION_DELAY_SECONDS if delay is None else int(delay),
         exclude_head=bool(spec.get("excludeHeadPodFromServeSvc")),
         suspend=bool(spec.get("suspend")),
-        timeout=initializing_timeout(annotations.get(fields.INITIALIZING_TIMEOUT) or ""),
+        timeout=initializing_timeout(annotations.get(ray.INITIALIZING_TIMEOUT) or ""),
     )
     serve_applications(service.config)
     read_cluster({"metadata": metadata, "spec": service.cluster_spec})
@@ -150,7 +150,7 @@ def is_same(service: RayService, cluster: Json) -> bool:
 
 def only_adds_groups(service: RayService, cluster: Json) -> bool:
     """Return whether the service only has further groups of workers at the end."""
-    count = (cluster["metadata"].get("annotations") or {}).get(fields.GROUP_COUNT) or ""
+    count = (cluster["metadata"].get("annotations") or {}).get(ray.GROUP_COUNT) or ""
     known = len(service.cluster_spec.get("workerGroupSpecs") or ())
     if not count.isdecimal() or known < int(count):
         return False
@@ -158,7 +158,7 @@ def only_adds_groups(service: RayService, cluster: Json) -> bool:
 
 
 def _hash_of(cluster: Json) -> str:
-    return (cluster["metadata"].get("annotations") or {}).get(fields.SPEC_HASH) or ""
+    return (cluster["metadata"].get("annotations") or {}).get(ray.SPEC_HASH) or ""
 
 
 def needs_new_cluster(service: RayService, active: Json | None, pending: Json | None) -> bool:
@@ -168,7 +168,7 @@ def needs_new_cluster(service: RayService, active: Json | None, pending: Json | 
         return True
     if is_same(service, cluster) or only_adds_groups(service, cluster):
         return False
-    return service.strategy == fields.NEW_CLUSTER
+    return service.strategy == ray.NEW_CLUSTER
 
 
 def served_cluster(
@@ -195,8 +195,8 @@ def build_cluster(service: RayService, name: str) -> dict[str, Any]:
             "labels": {**service.labels, **_origin(service)},
             "annotations": {
                 **notes,
-                fields.SPEC_HASH: spec_hash(service.cluster_spec),
-                fields.GROUP_COUNT: str(len(groups)),
+                ray.SPEC_HASH: spec_hash(service.cluster_spec),
+                ray.GROUP_COUNT: str(len(groups)),
             },
             "ownerReferences": [owner_reference(RAY_SERVICES, service.name, service.uid)],
         },
@@ -205,7 +205,7 @@ def build_cluster(service: RayService, name: str) -> dict[str, Any]:
 
 
 def _origin(service: RayService) -> dict[str, str]:
-    return {fields.ORIGINATED_FROM: service.name, fields.ORIGINATED_KIND: RAY_SERVICES.kind}
+    return {ray.ORIGINATED_FROM: service.name, ray.ORIGINATED_KIND: RAY_SERVICES.kind}
 
 
 def head_ports(cluster_spec: Json) -> dict[str, int]:
@@ -215,7 +215,7 @@ def head_ports(cluster_spec: Json) -> dict[str, int]:
     found = {
         port.get("name") or f"{port['containerPort']}-port": int(port["containerPort"]) for port in declared
     }
-    return found or dict(fields.HEAD_PORTS)
+    return found or dict(ray.HEAD_PORTS)
 
 
 def serve_ports(service: RayService) -> list[dict[str, Any]]:
@@ -225,7 +225,7 @@ def serve_ports(service: RayService) -> list[dict[str, Any]]:
     detected = [
         by_name.get(name) or {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
         for name, number in sorted(head_ports(service.cluster_spec).items())
-        if fields.is_serving_port(name)
+        if ray.is_serving_port(name)
     ]
     return [dict(port) for port in detected or given]
 
@@ -240,10 +240,10 @@ def _head_service(service: RayService, cluster: Json) -> dict[str, Any]:
     body = build_head_service(read_cluster(cluster), kind)
     labels = {
         **_origin(service),
-        fields.NODE_TYPE: HEAD,
-        fields.IDENTIFIER: f"{service.name}-{HEAD}"[:63],
+        ray.NODE_TYPE: HEAD,
+        ray.IDENTIFIER: f"{service.name}-{HEAD}"[:63],
     }
-    return {**body, "metadata": _metadata(service, fields.head_service_name(service.name), labels)}
+    return {**body, "metadata": _metadata(service, ray.head_service_name(service.name), labels)}
 
 
 def _serve_service(service: RayService, cluster: str) -> dict[str, Any]:
@@ -252,9 +252,9 @@ def _serve_service(service: RayService, cluster: str) -> dict[str, Any]:
     labels = {
         **(metadata.get("labels") or {}),
         **_origin(service),
-        fields.SERVE_LABEL: f"{service.name}-serve",
+        ray.SERVE_LABEL: f"{service.name}-serve",
     }
-    name = metadata.get("name") or fields.serve_service_name(service.name)
+    name = metadata.get("name") or ray.serve_service_name(service.name)
     body = _metadata(service, name, labels)
     if metadata.get("annotations"):
         body["annotations"] = metadata["annotations"]
@@ -265,7 +265,7 @@ def _serve_service(service: RayService, cluster: str) -> dict[str, Any]:
         "metadata": body,
         "spec": {
             **spec,
-            "selector": {fields.CLUSTER: cluster, fields.SERVE_LABEL: "true"},
+            "selector": {ray.CLUSTER: cluster, ray.SERVE_LABEL: "true"},
             "ports": serve_ports(service),
             **({"type": kind} if kind else {}),
         },
@@ -275,7 +275,7 @@ def _serve_service(service: RayService, cluster: str) -> dict[str, Any]:
 def serve_service_of(obj: Json) -> str:
     """Return the name of the Service for requests of a RayService."""
     given = ((obj["spec"].get("serveService") or {}).get("metadata") or {}).get("name")
-    return given or fields.serve_service_name(obj["metadata"]["name"])
+    return given or ray.serve_service_name(obj["metadata"]["name"])
 
 
 def _metadata(service: RayService, name: str, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.api.fields.ray import AGENT_PORT, HEAD, METRICS_PORT
 from windlass.api.quantities import parse
-from windlass.api.ray_fields import AGENT_PORT, HEAD, METRICS_PORT
 from windlass.jobs.ray.cluster import NodeGroup, RayCluster
 
 _MIG = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")

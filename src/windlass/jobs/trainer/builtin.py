@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import trainer_fields as fields
+from windlass.api.fields import trainer
 from windlass.api.resources import CLUSTER_TRAINING_RUNTIMES
 
 JsonObject = dict[str, Any]
@@ -16,17 +16,17 @@ def _runtime(name: str, framework: str, policy: JsonObject, spec: JsonObject) ->
     return {
         "apiVersion": CLUSTER_TRAINING_RUNTIMES.api_version,
         "kind": CLUSTER_TRAINING_RUNTIMES.kind,
-        "metadata": {"name": name, "labels": {fields.FRAMEWORK: framework}},
+        "metadata": {"name": name, "labels": {trainer.FRAMEWORK: framework}},
         "spec": {"mlPolicy": {"numNodes": 1, **policy}, "template": {"spec": spec}},
     }
 
 
 def _job(name: str, container: JsonObject, *, trains: bool, depends_on: str = "") -> JsonObject:
     template: JsonObject = {
-        "spec": {"template": {"spec": {"containers": [{"name": fields.NODE, **container}]}}}
+        "spec": {"template": {"spec": {"containers": [{"name": trainer.NODE, **container}]}}}
     }
     if trains:
-        template["metadata"] = {"labels": {fields.ANCESTOR: fields.TRAINER_STEP}}
+        template["metadata"] = {"labels": {trainer.ANCESTOR: trainer.TRAINER_STEP}}
     job: JsonObject = {"name": name, "groupName": "default", "replicas": 1, "template": template}
     if depends_on:
         job["dependsOn"] = [{"name": depends_on, "status": "Ready"}]
@@ -34,7 +34,7 @@ def _job(name: str, container: JsonObject, *, trains: bool, depends_on: str = ""
 
 
 def _simple(name: str, framework: str, policy: JsonObject, image: str) -> JsonObject:
-    job = _job(fields.NODE, {"image": image}, trains=True)
+    job = _job(trainer.NODE, {"image": image}, trains=True)
     return _runtime(name, framework, policy, {"replicatedJobs": [job]})
 
 
@@ -54,12 +54,12 @@ def _mpi(framework: str) -> JsonObject:
     # Kubeflow's runtimes have a user of their image, and wait until the servers of SSH are ready. Pods of
     # a single machine need neither: the node agent is their remote shell.
     jobs = [
-        _job(fields.NODE, server, trains=False),
-        _job(fields.LAUNCHER, {"image": image}, trains=True, depends_on=fields.NODE),
+        _job(trainer.NODE, server, trains=False),
+        _job(trainer.LAUNCHER, {"image": image}, trains=True, depends_on=trainer.NODE),
     ]
     spec = {
         "network": {"publishNotReadyAddresses": True},
-        "successPolicy": {"operator": "All", "targetReplicatedJobs": [fields.LAUNCHER]},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": [trainer.LAUNCHER]},
         "replicatedJobs": jobs,
     }
     return _runtime(f"{framework}-distributed", framework, {"mpi": policy}, spec)

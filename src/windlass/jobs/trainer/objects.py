@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields, owner_references
-from windlass.api import trainer_fields as fields
+from windlass.api import owner_references
+from windlass.api.fields import jobset, trainer
 from windlass.api.resources import (
     CONFIG_MAPS,
     COSCHEDULING_POD_GROUPS,
@@ -209,8 +209,8 @@ def _group(
     fewer = count_of(main) - elastic.minimum if elastic is not None else 0
     parts = [
         GangPart(
-            count_of(job) * jobset_fields.replicas_of(job),
-            count_of(job) * jobset_fields.replicas_of(job) - (fewer if job is main else 0),
+            count_of(job) * jobset.replicas_of(job),
+            count_of(job) * jobset.replicas_of(job) - (fewer if job is main else 0),
             priorities.get(str(pod_of(job).get("priorityClassName") or ""), 0),
             pod_of(job),
         )
@@ -262,7 +262,7 @@ def _join(job: JsonObject, group: str, *, in_label: bool) -> None:
 
 def is_from(runtime: Json, reference: Json) -> bool:
     """Return whether a snapshot is of the runtime that the TrainJob names."""
-    kind = fields.runtime_kind(reference)
+    kind = trainer.runtime_kind(reference)
     metadata = runtime.get("metadata") or {}
     return (
         kind is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import trainer_fields as fields
+from windlass.api.fields import trainer
 from windlass.jobs.trainer.runtime import (
     JsonObject,
     RuntimeProblem,
@@ -57,8 +57,8 @@ def _index(name: str) -> JsonObject:
 
 def _open_port(container: JsonObject) -> None:
     ports = list(container.get("ports") or ())
-    if not any(port.get("containerPort") == fields.PORT for port in ports):
-        container["ports"] = [*ports, {"containerPort": fields.PORT}]
+    if not any(port.get("containerPort") == trainer.PORT for port in ports):
+        container["ports"] = [*ports, {"containerPort": trainer.PORT}]
 
 
 # torchrun
@@ -100,7 +100,7 @@ def _torch(found: TrainTemplate) -> None:
         rule = {"succeededCount": elastic.minimum}
         main["template"]["spec"]["successPolicy"] = {"rules": [rule]}
         metadata = main["template"]["spec"]["template"].setdefault("metadata", {})
-        rendezvous = {names.RENDEZVOUS: f"{fields.PORT}/{found.name}"}
+        rendezvous = {names.RENDEZVOUS: f"{trainer.PORT}/{found.name}"}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **rendezvous}
     host = found.host(main["name"], 0)
     variables = [
@@ -108,18 +108,18 @@ def _torch(found: TrainTemplate) -> None:
         variable("PET_NPROC_PER_NODE", processes_per_node(found)),
         _index("PET_NODE_RANK"),
         variable("PET_MASTER_ADDR", host),
-        variable("PET_MASTER_PORT", fields.PORT),
+        variable("PET_MASTER_PORT", trainer.PORT),
     ]
     if elastic is not None:
         variables += [
             variable("PET_RDZV_BACKEND", ELASTIC_BACKEND),
             # torchrun serves the rendezvous where this equals the canonical name of its own host.
-            variable("PET_RDZV_ENDPOINT", f"{host}.{found.namespace}.svc.{CLUSTER_DOMAIN}:{fields.PORT}"),
+            variable("PET_RDZV_ENDPOINT", f"{host}.{found.namespace}.svc.{CLUSTER_DOMAIN}:{trainer.PORT}"),
             variable("PET_RDZV_ID", found.name),
         ]
         if elastic.max_restarts is not None:
             variables.append(variable("PET_MAX_RESTARTS", elastic.max_restarts))
-    for container in containers_of(main, fields.NODE):
+    for container in containers_of(main, trainer.NODE):
         set_variables(container, variables)
         _open_port(container)
     _inject(found, variables)
@@ -151,9 +151,9 @@ def _jax(found: TrainTemplate) -> None:
     variables = [
         variable("JAX_NUM_PROCESSES", count_of(main)),
         _index("JAX_PROCESS_ID"),
-        variable("JAX_COORDINATOR_ADDRESS", f"{found.host(main['name'], 0)}:{fields.PORT}"),
+        variable("JAX_COORDINATOR_ADDRESS", f"{found.host(main['name'], 0)}:{trainer.PORT}"),
     ]
-    for container in containers_of(main, fields.NODE):
+    for container in containers_of(main, trainer.NODE):
         set_variables(container, variables)
         _open_port(container)
 
@@ -164,11 +164,11 @@ def _xgboost(found: TrainTemplate) -> None:
         return
     variables = [
         variable("DMLC_TRACKER_URI", found.host(main["name"], 0)),
-        variable("DMLC_TRACKER_PORT", fields.PORT),
+        variable("DMLC_TRACKER_PORT", trainer.PORT),
         _index("DMLC_TASK_ID"),
         variable("DMLC_NUM_WORKER", count_of(main) * max(1, gpus_per_node(found))),
     ]
-    for container in containers_of(main, fields.NODE):
+    for container in containers_of(main, trainer.NODE):
         set_variables(container, variables)
         _open_port(container)
 
@@ -192,18 +192,18 @@ def _mpi(found: TrainTemplate) -> None:
         raise RuntimeProblem(f"mpiImplementation {implementation} is not supported: use OpenMPI")
     wanted = found.trainer.get("numNodes")
     nodes = int(found.policy.get("numNodes") or 1) if wanted is None else int(wanted)
-    node = found.job(fields.NODE)
-    if node is not None and fields.step_of(node) != fields.TRAINER_STEP:
+    node = found.job(trainer.NODE)
+    if node is not None and trainer.step_of(node) != trainer.TRAINER_STEP:
         set_count(node, max(nodes - 1, 1) if policy.get("runLauncherAsNode") else nodes)
     main = found.trainer_job()
     if main is not None:
-        set_count(main, nodes if main["name"] == fields.NODE else 1)
+        set_count(main, nodes if main["name"] == trainer.NODE else 1)
     for job in found.jobs:
-        if job["name"] in (fields.NODE, fields.LAUNCHER):
+        if job["name"] in (trainer.NODE, trainer.LAUNCHER):
             metadata = job["template"]["spec"]["template"].setdefault("metadata", {})
             metadata["annotations"] = {**(metadata.get("annotations") or {}), names.REMOTE_SHELL: "exec"}
             _mount_keys(found, job, policy.get("sshAuthMountPath") or "/root/.ssh")
-        if job["name"] == fields.LAUNCHER:
+        if job["name"] == trainer.LAUNCHER:
             _mount_hosts(found, job)
 
 
@@ -215,7 +215,7 @@ def _mount_keys(found: TrainTemplate, job: JsonObject, path: str) -> None:
     ]
     secret = {"secretName": f"{found.name}{SSH_SECRET}", "defaultMode": 0o400, "items": items}
     _add(pod_of(job), "volumes", {"name": "mpi-ssh-auth", "secret": secret})
-    for container in containers_of(job, fields.NODE):
+    for container in containers_of(job, trainer.NODE):
         _add(container, "volumeMounts", {"name": "mpi-ssh-auth", "mountPath": path})
 
 
@@ -236,7 +236,7 @@ def _mount_hosts(found: TrainTemplate, job: JsonObject) -> None:
         variable("PRTE_MCA_prte_set_default_slots", slots),
         variable("PRTE_MCA_plm_ssh_args", "-o ConnectionAttempts=10"),
     ]
-    for container in containers_of(job, fields.NODE):
+    for container in containers_of(job, trainer.NODE):
         _add(container, "volumeMounts", {"name": "mpi-hostfile", "mountPath": _HOST_FILE_DIRECTORY})
         set_variables(container, variables)
 
@@ -257,7 +257,9 @@ def host_file(found: TrainTemplate) -> str:
     slots = slots_per_node(found)
     lines = []
     for job in found.jobs:
-        if job["name"] == fields.NODE or (job["name"] == fields.LAUNCHER and policy.get("runLauncherAsNode")):
+        if job["name"] == trainer.NODE or (
+            job["name"] == trainer.LAUNCHER and policy.get("runLauncherAsNode")
+        ):
             lines += [f"{found.host(job['name'], index)} slots={slots}\n" for index in range(count_of(job))]
     return "".join(lines)
 

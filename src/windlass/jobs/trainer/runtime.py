@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import quantities
-from windlass.api import trainer_fields as fields
 from windlass.api.defaults.jobset import fill_spec
+from windlass.api.fields import trainer as fields_trainer
 from windlass.api.wire import patch_types, schema
 from windlass.api.wire.patch_strategic import merge_strategically
 from windlass.api.wire.schema import BATCH
@@ -46,7 +46,9 @@ class TrainTemplate:
 
     def trainer_job(self) -> JsonObject | None:
         """Return the replicated job that carries out the training step."""
-        return next((job for job in self.jobs if fields.step_of(job) == fields.TRAINER_STEP), None)
+        return next(
+            (job for job in self.jobs if fields_trainer.step_of(job) == fields_trainer.TRAINER_STEP), None
+        )
 
     def host(self, job: str, index: int) -> str:
         """Return the host name of a pod of a replicated job with one Job."""
@@ -110,7 +112,7 @@ def read_template(train_job: Json, runtime: Json) -> TrainTemplate:
         trainer=spec.get("trainer") or {},
     )
     found.spec.setdefault("replicatedJobs", [])
-    for patch in fields.patches(spec):
+    for patch in fields_trainer.patches(spec):
         _apply_patch(found, patch)
     fill_spec(found.spec)
     _initialize(found, spec.get("initializer") or {})
@@ -124,7 +126,7 @@ def _apply_patch(found: TrainTemplate, patch: Json) -> None:
     metadata = template.get("metadata") or {}
     found.labels |= metadata.get("labels") or {}
     found.annotations |= metadata.get("annotations") or {}
-    for changed in fields.patched_jobs(patch):
+    for changed in fields_trainer.patched_jobs(patch):
         job = found.job(str(changed.get("name")))
         if job is None:
             raise RuntimeProblem(
@@ -140,8 +142,8 @@ def _apply_patch(found: TrainTemplate, patch: Json) -> None:
 def _initialize(found: TrainTemplate, initializer: Json) -> None:
     """Give the initializers what they load."""
     for job in found.jobs:
-        step = fields.step_of(job)
-        wanted = {fields.DATASET_STEP: "dataset", fields.MODEL_STEP: "model"}.get(step)
+        step = fields_trainer.step_of(job)
+        wanted = {fields_trainer.DATASET_STEP: "dataset", fields_trainer.MODEL_STEP: "model"}.get(step)
         if wanted is None:
             continue
         job["replicas"] = 1
@@ -162,14 +164,14 @@ def _train(found: TrainTemplate) -> None:
     trainer = found.trainer
     launcher_is_node = bool((found.policy.get("mpi") or {}).get("runLauncherAsNode"))
     for job in found.jobs:
-        trains = fields.step_of(job) == fields.TRAINER_STEP
+        trains = fields_trainer.step_of(job) == fields_trainer.TRAINER_STEP
         if trains:
             job["replicas"] = 1
             if "mpi" not in found.policy and found.policy:
                 set_count(job, int(found.policy.get("numNodes") or 1))
-        if not trains and not (launcher_is_node and job["name"] == fields.NODE):
+        if not trains and not (launcher_is_node and job["name"] == fields_trainer.NODE):
             continue
-        for container in containers_of(job, fields.NODE):
+        for container in containers_of(job, fields_trainer.NODE):
             if trains:
                 container |= {
                     name: trainer[name]
@@ -201,8 +203,8 @@ def _merged_resources(base: Json, override: Json) -> JsonObject:
 def node_resources(found: TrainTemplate) -> Json:
     """Return the resources of the container that trains."""
     for job in found.jobs:
-        if job["name"] == fields.NODE or fields.step_of(job) == fields.TRAINER_STEP:
-            for container in containers_of(job, fields.NODE):
+        if job["name"] == fields_trainer.NODE or fields_trainer.step_of(job) == fields_trainer.TRAINER_STEP:
+            for container in containers_of(job, fields_trainer.NODE):
                 return container.get("resources") or {}
     return {}
 

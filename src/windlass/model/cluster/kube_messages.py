@@ -52,6 +52,7 @@ _NO_NODES_HELP = frozenset(
         Reason.MISCONFIGURED,
         Reason.EXCEEDS_QUEUE_LIMIT,
         Reason.ON_HOLD,
+        Reason.EARLIEST_START,
         Reason.SCHEDULING_GATED,
         Reason.WAITING_FOR_MEMBERS,
         Reason.WAITING_FOR_QUOTA,

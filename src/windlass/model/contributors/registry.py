@@ -28,7 +28,7 @@ class Place(NamedTuple):
     dialect: Dialect
 
 
-class Contributor(Protocol):
+class Contributor:
     """One feature. Each method does nothing unless the feature overrides it."""
 
     pod_traits: Sequence[str] = ()
@@ -37,9 +37,9 @@ class Contributor(Protocol):
     """The same for PodGroups of any API; an attribute that an API lacks is false."""
     namespaces: Sequence[str] = ()
     """Namespaces in which every pod concerns the feature."""
-    follows_queues = False
+    follows_queues: bool = False
     """True if queues of Volcano concern the feature."""
-    follows_nodes = False
+    follows_nodes: bool = False
     """True if the labels of nodes concern the feature."""
 
     def reads_pod(self, annotation: str) -> bool:

@@ -68,7 +68,7 @@ class DraAllocation(NamedTuple):
 
     claim: str
     resource: str
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    index: int  # type: ignore[override]
     share: str = ""
     draws: ConsumedCounters = ()
 

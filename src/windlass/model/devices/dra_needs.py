@@ -42,7 +42,7 @@ class GivenDevice(NamedTuple):
     """Device allocated to a pod, and the consumed capacities if it is shared."""
 
     resource: str
-    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    index: int  # type: ignore[override]
     draws: ConsumedCounters = ()
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.api.node_resources import node_resources
+from windlass.api.nodes.resources import node_resources
 from windlass.api.preemptibility import PREEMPTIBILITY_KAI
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model.groups.coscheduling_status import PHASES_OVER

@@ -11,7 +11,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
-from windlass.api.node_resources import node_resources
+from windlass.api.nodes.resources import node_resources
 from windlass.api.preemptibility import TRUE, statement
 from windlass.api.views.wire import moment
 from windlass.kits import durations
@@ -59,6 +59,8 @@ _TRANSLATED = frozenset(
     (
         *_READ,
         names.RUN_ESTIMATE,
+        names.EARLIEST_START,
+        names.RESERVE_UNTIL,
         names.STALENESS_GRACE,
         names.WAITING_TIME,
         names.WAITING_TIME_BARE,
@@ -347,6 +349,8 @@ def _with_annotations(group: Group, view: views.PodGroup) -> Group:
     return altered(
         group,
         run_estimate=duration_of(annotations.get(names.RUN_ESTIMATE)),
+        earliest_start=moment(annotations.get(names.EARLIEST_START)) or None,
+        reserve_until=moment(annotations.get(names.RESERVE_UNTIL)) or None,
         waiting_limit=waiting_limit(annotations),
         stale_grace=duration_of(annotations.get(names.STALENESS_GRACE)),
         annotations=policy_annotations(annotations),

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace as altered
 
-from windlass.api import annotations
+from windlass.api import annotations as names
 from windlass.api.devices import node_annotation
 from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import Clock
@@ -32,6 +32,7 @@ from windlass.node.devices.manager import DeviceManager
 from windlass.node.devices.mps_control import MpsControl
 from windlass.node.devices.nvml import Nvml
 from windlass.node.devices.usage_audit import DeviceProcess, UsageFinding
+from windlass.node.devices.utilization import read_utilization, utilization_note
 from windlass.node.runtime.threads import in_thread
 
 HEALTHY, AS_GIVEN = "GPUsHealthy", "GPUsUsedAsGiven"
@@ -49,6 +50,7 @@ class DriverState:
     faults: Mapping[str, str]
     processes: tuple[DeviceProcess, ...]
     daemon: mps.Daemon
+    utilization: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,14 @@ class PublishedDevices:
 
 
 def published_of(
-    device_manager: DeviceManager, findings: Sequence[UsageFinding] = (), use: str = ""
+    device_manager: DeviceManager,
+    findings: Sequence[UsageFinding] = (),
+    use: str = "",
+    utilization: str = "",
 ) -> PublishedDevices:
     """Return the published state of the devices. Pure.
 
-    ``use``: measured memory of the pods on each device (JSON).
+    ``use``, ``utilization``: measured memory and utilisation of the pods' devices (JSON).
     """
     inventory = device_manager.inventory
     notes = [inventory.note] if inventory.note else []
@@ -80,12 +85,13 @@ def published_of(
     if daemon.runs and any(device.mps for device in inventory.devices):
         notes.append(f"shares are enforced by MPS ({daemon.directory})")
     node_annotations = {
-        annotations.DEVICES_NOTE: "; ".join(notes),
-        annotations.DEVICE_USE: use,
-        annotations.MPS_DAEMON: _mps_note(daemon, started=device_manager.runs_mps),
+        names.DEVICES_NOTE: "; ".join(notes),
+        names.DEVICE_USE: use,
+        names.DEVICE_UTILIZATION: utilization,
+        names.MPS_DAEMON: _mps_note(daemon, started=device_manager.runs_mps),
         **labels.summary_annotations(inventory.devices),
-        **annotations.both(
-            annotations.NODE_DEVICES, node_annotation.write(inventory.devices) if inventory.devices else ""
+        **names.both(
+            names.NODE_DEVICES, node_annotation.write(inventory.devices) if inventory.devices else ""
         ),
     }
     unhealthy = [device for device in inventory.devices if not device.healthy]
@@ -170,6 +176,8 @@ class DeviceMonitor:
         self._findings: tuple[UsageFinding, ...] = ()
         self._use: dict[str, dict[str, int]] = {}
         """Published memory in MiB of each pod on each device, by index."""
+        self._read: Mapping[str, int] = {}
+        self._utilization = ""
         self._primed = False
         device_manager.on_change(self.publish_state)
         device_manager.on_release = self.wake
@@ -187,6 +195,7 @@ class DeviceMonitor:
         async with self._device_manager.mig_lock:
             state = await in_thread(self._read_driver)
             self._apply(state)
+        self._read = state.utilization
         return state.processes
 
     async def run(self) -> None:
@@ -272,6 +281,7 @@ class DeviceMonitor:
         if self._nvml is not None:
             indices = {key: str(device.index) for key, device in self._device_manager.by_key.items()}
             self._use = usage_audit.rounded_use(processes, held, indices, self._use)
+            self._utilization = utilization_note(self._read, held, self._clock.now(), self._utilization)
         for finding in self._findings:
             mark = (finding.device, finding.pod, finding.reason, finding.message)
             if mark not in self._reported:
@@ -282,7 +292,7 @@ class DeviceMonitor:
 
     def publish_state(self) -> None:
         use = json.dumps(self._use, separators=(",", ":")) if self._use else ""
-        self.publish(published_of(self._device_manager, self._findings, use))
+        self.publish(published_of(self._device_manager, self._findings, use, self._utilization))
 
     def _read_driver(self) -> DriverState:
         """Read the state of the driver. Blocks, so it runs in a thread."""
@@ -290,7 +300,7 @@ class DeviceMonitor:
         daemon = control.ensure() if control is not None else mps.find_daemon(self._environment)
         nvml = self._nvml
         if nvml is None:
-            return DriverState(None, {}, (), daemon)
+            return DriverState(None, {}, (), daemon, {})
         options = self._options()
         known = self._device_manager.inventory
         indices = (
@@ -308,7 +318,8 @@ class DeviceMonitor:
             for key, device in self._device_manager.by_key.items()
             if device.uuid and device.uuid not in known.parents and device.uuid not in faults
         }
-        return DriverState(current, faults, tuple(usage_audit.processes(nvml, healthy)), daemon)
+        processes = tuple(usage_audit.processes(nvml, healthy))
+        return DriverState(current, faults, processes, daemon, read_utilization(nvml, healthy))
 
     def _list_after_reopen(self, nvml: Nvml, options: DiscoveryOptions) -> Inventory | None:
         """Open NVML again, which is necessary after the driver was reloaded, and list the devices."""
@@ -383,7 +394,7 @@ def grace_of(pod: Mapping[str, Any]) -> float | None:
 
     An invalid annotation counts as absent.
     """
-    text = str((pod["metadata"].get("annotations") or {}).get(annotations.BAD_DEVICE_SECONDS, "")).strip()
+    text = str((pod["metadata"].get("annotations") or {}).get(names.BAD_DEVICE_SECONDS, "")).strip()
     if text == FOREVER:
         return None
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else DEFAULT_GRACE_SECONDS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields
+from windlass.api.fields import jobset
 
 RESTART, RESTART_ALL = "Restart", "RestartAllContainers"
 
@@ -70,7 +70,7 @@ def job_set_of(pod: Mapping[str, Any]) -> str:
 
 def attempt_of(pod: Mapping[str, Any]) -> int | None:
     """Return the restart attempt that a pod has reached."""
-    text = (pod["metadata"].get("annotations") or {}).get(jobset_fields.IN_PLACE_ATTEMPT) or ""
+    text = (pod["metadata"].get("annotations") or {}).get(jobset.IN_PLACE_ATTEMPT) or ""
     return int(text) if text.isdecimal() else None
 
 
@@ -78,9 +78,7 @@ def is_agent(container: Mapping[str, Any]) -> bool:
     """Return whether a container is JobSet's agent for restarts in place, which a node of Windlass replaces."""
     image = str(container.get("image") or "").partition("@")[0].rpartition("/")[2].partition(":")[0]
     bare = not container.get("command") and not container.get("args")
-    return image == jobset_fields.IN_PLACE_AGENT or (
-        bare and container.get("name") == jobset_fields.IN_PLACE_AGENT
-    )
+    return image == jobset.IN_PLACE_AGENT or (bare and container.get("name") == jobset.IN_PLACE_AGENT)
 
 
 def worker_command(container: Mapping[str, Any], values: Mapping[str, str]) -> list[str]:

@@ -111,7 +111,7 @@ class CheckpointWatch:
         self._spec, self._spawn = spec, spawn
         self._signalled = self._saved = self._seconds = self._begun = 0.0
         self._reported = ""
-        self._followed = False
+        self._followed = self._hook_passed = False
 
     @property
     def declared(self) -> bool:
@@ -121,21 +121,22 @@ class CheckpointWatch:
     def started(self) -> None:
         """Begin to watch: the program runs. Files from before are not its checkpoints."""
         if self._signalled:  # it was restarted
-            self._signalled, self._seconds, self._followed = 0.0, 0.0, False
+            self._signalled, self._seconds = 0.0, 0.0
+            self._followed = self._hook_passed = False
         self._begun = self._begun or self._clock.now()
         if checkpoint_path(self._pod()) and not self._followed:
             self._followed = True
             self._spawn(self._follow())
 
     def signalled(self) -> None:
-        """Record that SIGTERM was sent."""
+        """Record that SIGTERM was sent. A hook that has passed before was the beginning of the same end."""
         if self.declared and not self._signalled:
-            self._signalled = self._clock.now()
+            self._signalled = self._saved if self._hook_passed else self._clock.now()
             self._spawn(self._report())
 
     def hook_passed(self, seconds: float) -> None:
         """Record that the hook has saved a checkpoint in ``seconds``."""
-        self._saved, self._seconds = self._clock.now(), seconds
+        self._saved, self._seconds, self._hook_passed = self._clock.now(), seconds, True
         self._spawn(self._report())
 
     async def finish(self) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from windlass.api import jobset_fields as fields
 from windlass.api.errors import StatusError
+from windlass.api.fields import jobset
 from windlass.api.resources import PODS
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
@@ -82,7 +82,7 @@ class InPlaceRestarts:
     async def _report(self, attempt: int) -> bool:
         """Write the attempt on the pod. Return False if the pod is gone."""
         metadata = self._worker.pod["metadata"]
-        patch = {"metadata": {"uid": metadata["uid"], "annotations": {fields.IN_PLACE_ATTEMPT: str(attempt)}}}
+        patch = {"metadata": {"uid": metadata["uid"], "annotations": {jobset.IN_PLACE_ATTEMPT: str(attempt)}}}
         while not self._machine.is_over:
             try:
                 await self._client.patch(PODS, metadata["name"], patch, metadata["namespace"])

@@ -30,7 +30,7 @@ from windlass.node.pods.environment import (
     environment,
     expand,
 )
-from windlass.node.pods.volumes import PodVolume, container_mounts
+from windlass.node.pods.files.volumes import PodVolume, container_mounts
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
 from windlass.node.runtime.mounts import Mount
 from windlass.node.sandbox.hosts import substitute

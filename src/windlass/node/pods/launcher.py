@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.api import annotations
+from windlass.api import annotations as annotation_names
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
     CONFIG_MAPS,
@@ -35,10 +35,13 @@ from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
 from windlass.node.lifecycle.events import Instruction, RecordEvent, StartContainer
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths, attempt_numbers
-from windlass.node.pods import launch_spec, remote_shell, simulated_tools, volumes
+from windlass.node.pods import launch_spec
 from windlass.node.pods.checkpoints import with_hook
 from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts, Reference
 from windlass.node.pods.environment import references as environment_references
+from windlass.node.pods.files import remote_shell, simulated_tools, volumes
+from windlass.node.pods.files.ray import ray_mounts
+from windlass.node.pods.files.system import system_files
 from windlass.node.pods.notices import notices, shadowed_directory_notice
 from windlass.node.pods.pod_events import PodEvents
 from windlass.node.pods.pod_names import PodNames
@@ -46,8 +49,6 @@ from windlass.node.pods.pod_resources import PodResources
 from windlass.node.pods.pod_sandbox import PodSandbox
 from windlass.node.pods.pod_tasks import PodTasks
 from windlass.node.pods.progress_reports import progress_environment
-from windlass.node.pods.ray_files import ray_mounts
-from windlass.node.pods.system_files import system_files
 from windlass.node.runtime import attempt_files, mounts
 from windlass.node.runtime.runner import AttemptSpec, Handle, Runner
 from windlass.node.sandbox.hosts import hostname_of
@@ -202,7 +203,9 @@ class ContainerLauncher:
         """
         lookup = await self._lookup(volumes.references(self.pod["spec"]))
         layout = volumes.layout(
-            self._facts(), lookup, volumes.VolumeRoots(self._directory, self._paths.claims)
+            self._facts(),
+            lookup,
+            volumes.VolumeRoots(self._directory, self._paths.claims, self._options.images),
         )
         volumes.materialise(layout)
         self._volumes = {volume.name: volume for volume in layout}
@@ -226,7 +229,7 @@ class ContainerLauncher:
         directory = self._paths.attempt(self.uid, name, attempt)
         if not self._directory.is_dir():
             raise FileNotFoundError(f"the pod's directory {self._directory} was removed")
-        (directory / "root").mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         adopted = self._runner.adopt(directory)
         if adopted is not None:
             return adopted  # an earlier agent's shim claimed it meanwhile
@@ -411,7 +414,7 @@ class ContainerLauncher:
         change = {
             "metadata": {
                 "uid": self.uid,
-                "annotations": {annotations.PLACEHOLDER: ",".join(sorted(self._placeholders))},
+                "annotations": {annotation_names.PLACEHOLDER: ",".join(sorted(self._placeholders))},
             }
         }
         try:

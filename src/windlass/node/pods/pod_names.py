@@ -18,6 +18,8 @@ _RETIRED_SECONDS = 60.0
 
 A rank that starts a moment after a short-lived peer ends must not fail because of an unknown name.
 """
+_MAX_RETIRED = 64
+"""Maximum number of ended pods without a subdomain with names that resolve. Every hosts file has them."""
 _MACHINE_HOSTS = Path("/etc/hosts")
 
 
@@ -69,7 +71,15 @@ class PodNames:
         if named is not None:
             self._retired[uid] = self._clock.monotonic()
             self.pods[uid] = replace(named, ready=False, over=True)
+            self._limit_retired()
             self.changed()
+
+    def _limit_retired(self) -> None:
+        """Remove the names that ended first beyond the limit: thousands of short pods may end in a minute."""
+        if len(self._retired) > _MAX_RETIRED:
+            plain = [uid for uid in self._retired if not self.pods[uid].subdomain]
+            for uid in plain[: max(0, len(plain) - _MAX_RETIRED)]:
+                del self._retired[uid], self.pods[uid]
 
     def expire(self) -> None:
         """Remove the names of pods that ended long enough ago. Called regularly."""

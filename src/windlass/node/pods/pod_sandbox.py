@@ -6,13 +6,14 @@ The process that holds the namespaces is :mod:`windlass.node.sandbox.sandbox`.
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_exists
-from windlass.node.pods.volumes import PodVolume
+from windlass.node.pods.files.volumes import PodVolume
 from windlass.node.runtime import attempt_files
 from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
 from windlass.node.sandbox import sandbox
@@ -76,24 +77,24 @@ class PodSandbox:
         if network_holder is not None:
             box = {key: network_holder[key] for key in ("pid", "start_time", "user_namespace")}
         spec = {
+            "directory": str(self._directory),
             "box": box,
             "namespaces": names,
             "hostname": self._hostname,
             "veth": self._veth() if "net" in names else None,
             "tmpfs": self._tmpfs(volumes) if "mnt" in names else [],
         }
-        attempt_files.write(str(self._directory), sandbox.SPEC, spec, durable=False)
         unlink_if_exists(self._directory / sandbox.RECORD)
         errors = self._directory / "sandbox.err"
         pid, reader = self._fork_server.start_helper(
-            "windlass.node.sandbox.sandbox", str(self._directory), errors=errors
+            "windlass.node.sandbox.sandbox", json.dumps(spec), errors=errors
         )
         started = attempt_files.identity(pid)["start_time"]
         response = await read_to_end(reader)
         record = attempt_files.read(str(self._directory), sandbox.RECORD)
         if not response.startswith(b"s") or record is None:
             await wait_exit(pid, started)
-            why = response[1:].decode(errors="replace") or errors.read_text(errors="replace").strip()[-300:]
+            why = response[1:].decode(errors="replace") or _text(errors).strip()[-300:]
             raise OSError(why or "the sandbox process ended without an error message")
         return record
 
@@ -119,6 +120,12 @@ class PodSandbox:
     async def end(self) -> None:
         """Kill the holder. Its namespaces end with the last process of the pod."""
         record = attempt_files.read(str(self._directory), sandbox.RECORD) or self._holder
-        unlink_if_exists(self._directory / sandbox.RECORD)
         if record is not None and attempt_files.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""

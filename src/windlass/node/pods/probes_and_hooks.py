@@ -137,7 +137,7 @@ class ProbesAndHooks:
         """
         path = str(directory)
         if (
-            attempt_files.read(path, attempt_files.STARTED) is not None
+            attempt_files.started_at(path) is not None
             and attempt_files.read(path, attempt_files.EXIT) is None
         ):
             self.command_started(container)

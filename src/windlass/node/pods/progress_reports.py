@@ -15,7 +15,7 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api.errors import StatusError
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import BATCH_JOBS, SERVICE_ACCOUNTS, VOLCANO_JOBS, by_kind
 from windlass.api.service_network import API_NAMESPACE, API_PORT, API_SERVICE
 from windlass.client.client import Client

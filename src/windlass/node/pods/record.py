@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import annotations, jobset_fields, quantities
+from windlass.api import annotations as annotation_names
+from windlass.api import quantities
+from windlass.api.fields import jobset
 from windlass.kits.timestamps import parse_rfc3339
 
 
@@ -121,6 +123,8 @@ class PodRecord(msgspec.Struct, gc=False):
     """True if the pod shows a process of the node; the agent starts nothing for it."""
     in_place: InPlacePart | None = None
     """Only of pods of other nodes."""
+    item_seconds: float | None = None
+    """Model time of a row of a worker on a simulated node."""
 
     @property
     def key(self) -> str:
@@ -153,15 +157,15 @@ class PodDecoder:
             uid=metadata.uid,
             node=node,
             phase=wire.status.phase or "Pending",
-            group=pod_annotations.get(annotations.GROUP_NAME)
-            or pod_annotations.get(annotations.GROUP_NAME_VOLCANO)
+            group=pod_annotations.get(annotation_names.GROUP_NAME)
+            or pod_annotations.get(annotation_names.GROUP_NAME_VOLCANO)
             or "",
             hostname=spec.hostname or "",
             subdomain=spec.subdomain or "",
             deleted=metadata.deletion_timestamp is not None,
             grace_seconds=metadata.deletion_grace_period_seconds,
-            run_seconds=_seconds(pod_annotations.get(annotations.RUN_SECONDS)),
-            exit_codes=_codes(pod_annotations.get(annotations.EXIT_CODE)),
+            run_seconds=_seconds(pod_annotations.get(annotation_names.RUN_SECONDS)),
+            exit_codes=_codes(pod_annotations.get(annotation_names.EXIT_CODE)),
             labels=metadata.labels if own_node or not node else None,
             raw=_decode_raw(data) if own_node else None,
             containers=() if own_node else _names(spec.containers),
@@ -169,8 +173,9 @@ class PodDecoder:
             address="" if own_node else wire.status.pod_ip or "",
             units=() if own_node else _units(spec.containers),
             held=() if own_node else _held(wire.status.container_statuses),
-            is_mirror=annotations.MIRROR in pod_annotations,
+            is_mirror=annotation_names.MIRROR in pod_annotations,
             in_place=None if own_node else _in_place(metadata.namespace, pod_annotations, wire.status),
+            item_seconds=next(iter(_seconds(pod_annotations.get(annotation_names.ITEM_SECONDS))), None),
         )
 
 
@@ -203,10 +208,10 @@ def _held(statuses: list[_ContainerStatus] | None) -> ContainerDevices:
 
 
 def _in_place(namespace: str, notes: dict[str, str], status: _Status) -> InPlacePart | None:
-    job_set = notes.get(annotations.RESTART_IN_PLACE)
+    job_set = notes.get(annotation_names.RESTART_IN_PLACE)
     if not job_set:
         return None
-    attempt = notes.get(jobset_fields.IN_PLACE_ATTEMPT) or ""
+    attempt = notes.get(jobset.IN_PLACE_ATTEMPT) or ""
     containers = status.container_statuses or ()
     return InPlacePart(
         f"{namespace}/{job_set}",

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.api.cpu_sets import cpu_status
 from windlass.api.errors import StatusError
+from windlass.api.nodes.cpu_sets import cpu_status
 from windlass.api.resources import PODS
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.responses import is_another
 from windlass.kits.clock import Clock
 from windlass.node.lifecycle.state_machine import PodMachine
-from windlass.node.lifecycle.status import stamp_conditions, status
+from windlass.node.lifecycle.status import PENDING, stamp_conditions, status
 from windlass.node.lifecycle.transitions import PodStep
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+_START_SECONDS = 0.5
+"""Maximum time in seconds for which the first status waits for the start of the containers."""
+_STARTING = {"ContainerCreating", "PodInitializing"}
+"""Reasons of containers that wait for nothing but their start."""
 _log = logging.getLogger("windlass.node")
 
 
@@ -107,6 +112,8 @@ class StatusPublisher:
         failures = 0
         while not self.removed.is_set():
             await self._dirty.wait()
+            if self._published is None:
+                await self._await_start()
             self._dirty.clear()
             if self._on_hold:
                 continue  # the end of the wait is a change again
@@ -119,6 +126,27 @@ class StatusPublisher:
                 failures += 1
                 await self._clock.sleep(wait)
                 self._dirty.set()
+
+    async def _await_start(self) -> None:
+        """Wait a moment for the start of the containers, so that it is in the first status.
+
+        A status that only says that a pod starts costs as much as its end, and a short pod has
+        often ended by then. Everything that keeps a pod from its start is published at once.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_SECONDS):
+                while self._is_starting():
+                    self._dirty.clear()
+                    await self._dirty.wait()
+
+    def _is_starting(self) -> bool:
+        if self._delete or self._adopted or self.removed.is_set():
+            return False
+        record = status(self._machine, self._host_address)
+        states = [*record["containerStatuses"], *record.get("initContainerStatuses", ())]
+        waiting = [one["state"]["waiting"] for one in states if "waiting" in one["state"]]
+        plain = all(one.get("reason") in _STARTING and "message" not in one for one in waiting)
+        return record["phase"] == PENDING and plain and not self._machine.failure_reason
 
     async def _publish(self) -> None:
         name, namespace = self._metadata["name"], self._metadata["namespace"]

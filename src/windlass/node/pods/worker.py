@@ -21,6 +21,7 @@ from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.kits.timestamps import parse_rfc3339
 from windlass.node.devices.allocations import DeviceBusy
 from windlass.node.devices.manager import Rejected
 from windlass.node.devices.mig_instances import SliceBusy
@@ -41,7 +42,7 @@ from windlass.node.lifecycle.events import (
 from windlass.node.lifecycle.state_machine import PodMachine, gates_of
 from windlass.node.lifecycle.status import is_held_back, is_pod_ready
 from windlass.node.lifecycle.transitions import ContainerStep, PodStep
-from windlass.node.paths import NodePaths, attempt_numbers
+from windlass.node.paths import NodePaths, attempt_numbers, remove_filled
 from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.pods.pod_events import PodEvents
@@ -115,10 +116,13 @@ class PodWorker:
     # -- life ----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start a pod that is new to this node."""
+        """Start a pod that is new to this node.
+
+        Its record is written once it is prepared. An agent that finds none begins the pod again.
+        """
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.machine.started_at = self._clock.now()
-        self.write_record()
+        begun = (self.pod.get("status") or {}).get("startTime")
+        self.machine.started_at = parse_rfc3339(begun) if begun else self._clock.now()
         for event in self._launcher.notices():
             self._record_event(event)
         self._do(self.machine.begin(self._clock.now()))
@@ -305,10 +309,9 @@ class PodWorker:
             return None
         directory = str(self._paths.attempt(self.uid, name, known[-2]))
         record = attempt_files.read(directory, attempt_files.EXIT)
-        started = attempt_files.read(directory, attempt_files.STARTED)
         if record is None:
             return None
-        started_at = started["started_at_ns"] / 1e9 if started else 0.0
+        started_at = attempt_files.started_at(directory) or 0.0
         return exit_of(record, started_at, attempt_files.read(directory, attempt_files.SPEC) or {})
 
     def _adopt_limits(self, container: str, directory: Path) -> None:
@@ -482,7 +485,7 @@ class PodWorker:
         if self.machine.failure_reason and self.directory.is_dir():
             self.write_record()
         for name in ("volumes", "work", "shm"):
-            shutil.rmtree(self.directory / name, ignore_errors=True)
+            remove_filled(self.directory / name)
         self.send(PodEvent(PodEventKind.TORN_DOWN, self._clock.now()))
 
     def _forget(self) -> None:

@@ -12,11 +12,12 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 import httptools
 
-from windlass.api.simulated_node import KUBELET_VERSION
+from windlass.api.nodes.simulated import KUBELET_VERSION
 
 Connect = Callable[[str, int], Awaitable[socket.socket]]
 """Host and port → a connected socket. Raises ``OSError``."""
@@ -219,7 +220,7 @@ async def streams(
     """
     try:
         connection.setblocking(False)
-        tls = {} if tls_name is None else {"ssl": _context(), "server_hostname": tls_name}
+        tls: dict[str, Any] = {} if tls_name is None else {"ssl": _context(), "server_hostname": tls_name}
         return await asyncio.open_connection(sock=connection, **tls)
     except BaseException:
         connection.close()

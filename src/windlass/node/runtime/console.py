@@ -23,7 +23,6 @@ import socket
 import struct
 import termios
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.kits import monotonic
@@ -72,15 +71,17 @@ def _address(folder: int) -> str:
     return f"/proc/self/fd/{folder}/{SOCKET}"
 
 
-@dataclass(slots=True)
 class _Client:
-    connection: socket.socket
-    stdin: bool
-    channels: frozenset[int]
-    reader: FrameReader = field(default_factory=FrameReader)
-    outgoing: bytearray = field(default_factory=bytearray)
-    is_over: bool = False
-    """True once the client gets no more output: it leaves when its buffer is empty."""
+    __slots__ = ("channels", "connection", "is_over", "outgoing", "reader", "stdin")
+
+    def __init__(self, connection: socket.socket, stdin: bool, channels: frozenset[int]) -> None:
+        self.connection = connection
+        self.stdin = stdin
+        self.channels = channels
+        self.reader = FrameReader()
+        self.outgoing = bytearray()
+        self.is_over = False
+        """True once the client gets no more output: it leaves when its buffer is empty."""
 
 
 class Console:

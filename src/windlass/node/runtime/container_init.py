@@ -13,11 +13,14 @@ import json
 import os
 import select
 import signal
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass.kits import monotonic
 from windlass.node.runtime import mounts, syscalls
 from windlass.node.runtime.termination import Descendants, GracefulStop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KILL_ALL = signal.SIGUSR2
 """Signal from the shim to init at the end of the grace period."""
@@ -50,11 +53,7 @@ def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
         syscalls.set_process_name("windlass-init")
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         _isolate(spec)
-        init = os.getpid()
-        main = os.fork()
-        if main == 0:
-            os.close(status)
-            become(spec, errors, init)
+        main = _spawn(spec) if _is_plain(spec) else _fork(spec, errors, status)
     except Refused as refusal:
         _report(errors, refusal.stage, refusal.error)
         os._exit(126)
@@ -67,6 +66,52 @@ def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
         _kill_descendants()
     os.write(status, str(result).encode())
     os._exit(0)
+
+
+def _is_plain(spec: dict[str, Any]) -> bool:
+    """Return whether init may start the main process without a fork.
+
+    It may if the process needs nothing but a session, a directory and a umask: no user, terminal or
+    limits of its own. Init must be pid 1: the process cannot outlive it then.
+    """
+    return os.getpid() == 1 and not any(spec.get(field) for field in _OWN) and _KEEPS.isdisjoint(spec)
+
+
+_OWN = ("tty", "own_ids", "affinity", "nice")
+_KEEPS = frozenset(("uid", "gid", "groups", "oom_score_adj"))
+"""Fields of a launch spec that only a process of Python can apply between fork and exec."""
+
+
+def _spawn(spec: dict[str, Any]) -> int:
+    """Start the main process by ``posix_spawn``, which copies no memory; return its pid.
+
+    Raises :class:`Refused`.
+    """
+    stage = "cwd"
+    try:
+        os.chdir(spec["cwd"])
+        os.umask(spec.get("umask", 0o022))
+        stage = "exec"
+        return _first(spec["argv"], spec["env"], _spawn_program)
+    except OSError as error:
+        raise Refused(stage, error) from None
+    except ValueError as error:  # for instance a NUL byte in an argument
+        raise Refused(stage, OSError(errno.EINVAL, str(error))) from None
+
+
+def _spawn_program(path: str, argv: list[str], env: dict[str, str]) -> int:
+    os.stat(path)  # a missing program of the PATH costs no process
+    return os.posix_spawn(path, argv, env, setsid=True, setsigmask=(), setsigdef=_resettable())
+
+
+def _fork(spec: dict[str, Any], errors: int, status: int) -> int:
+    """Fork the main process; return its pid."""
+    init = os.getpid()
+    main = os.fork()
+    if main == 0:
+        os.close(status)
+        become(spec, errors, init)
+    return main
 
 
 def _has_no_reader(pipe: int) -> bool:
@@ -226,7 +271,7 @@ def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
         _reset_signals()
         stage = "exec"
         os.umask(spec.get("umask", 0o022))
-        _execute(spec["argv"], spec["env"])
+        _first(spec["argv"], spec["env"], os.execve)
     except OSError as error:
         _report(errors, stage, error)
     except ValueError as error:  # for instance a NUL byte in an argument
@@ -269,25 +314,33 @@ def _become_user(spec: dict[str, Any]) -> None:
 
 def _reset_signals() -> None:
     """Reset blocked and ignored signals: both Python and the agent may have changed them."""
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        if number not in _RESERVED:
-            signal.signal(number, signal.SIG_DFL)
+    for number in _resettable():
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def _resettable() -> set[int]:
+    return {*signal.valid_signals()} - {signal.SIGKILL, signal.SIGSTOP, *_RESERVED}
 
 
 _RESERVED = (32, 33)
 """Signals of the C library, which refuses to change them."""
 
 
-def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:
-    """Execute the command as ``execvpe``, but distinguish "not found" from "not permitted"."""
+def _first(
+    argv: list[str], env: dict[str, str], execute: Callable[[str, list[str], dict[str, str]], int]
+) -> int:
+    """Execute the first such program of the ``PATH``, and return what ``execute`` returns.
+
+    This searches as ``execvpe``, but distinguishes "not found" from "not permitted".
+    """
     name = argv[0]
     if "/" in name:
-        os.execve(name, argv, env)
+        return execute(name, argv, env)
     refused: OSError | None = None
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
         try:
-            os.execve(os.path.join(folder or ".", name), argv, env)
+            return execute(os.path.join(folder or ".", name), argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -21,7 +21,8 @@ _log = logging.getLogger("windlass.node")
 _ROOT = str(Path(windlass.__file__).parent.parent)
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from {module} import main; sys.exit(main(sys.argv[2]))"
 _POLL_SECONDS = 0.2
-_FORK_SERVER_SECONDS = 5.0
+_FORK_SERVER_SECONDS = 30.0
+"""Timeout (seconds) for an answer of the fork server and for its end. On a busy machine it starts slowly."""
 _children: set[int] = set()
 
 
@@ -32,22 +33,17 @@ def start_helper(module: str, argument: str, *, errors: Path | None = None) -> t
     and without the user's site packages. Return the pid and the read end of its stdout. Raises
     ``OSError``.
     """
-    return _with_output(lambda out, err: _spawn(module, argument, out, err), errors)
+    return _with_output(lambda out: _spawn(module, argument, out, errors))
 
 
-def _with_output(start: Callable[[int, int], int], errors: Path | None) -> tuple[int, int]:
+def _with_output(start: Callable[[int], int]) -> tuple[int, int]:
     """Return the pid that ``start`` returns, and the read end of its stdout.
 
-    ``start`` gets descriptors for stdout and stderr.
+    ``start`` gets a descriptor for stdout.
     """
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        errors_to = os.open(errors if errors is not None else os.devnull, flags, 0o600)
-        try:
-            return start(writer, errors_to), reader
-        finally:
-            os.close(errors_to)
+        return start(writer), reader
     except BaseException:
         os.close(reader)
         raise
@@ -55,8 +51,9 @@ def _with_output(start: Callable[[int, int], int], errors: Path | None) -> tuple
         os.close(writer)
 
 
-def _spawn(module: str, argument: str, out: int, errors: int, stdin: int | None = None) -> int:
+def _spawn(module: str, argument: str, out: int, errors: Path | None, stdin: int | None = None) -> int:
     """Return the pid of an interpreter that runs the module. ``stdin``: its stdin, or none."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     pid = os.posix_spawn(
         sys.executable,
@@ -65,7 +62,7 @@ def _spawn(module: str, argument: str, out: int, errors: int, stdin: int | None 
         file_actions=[
             null if stdin is None else (os.POSIX_SPAWN_DUP2, stdin, 0),
             (os.POSIX_SPAWN_DUP2, out, 1),
-            (os.POSIX_SPAWN_DUP2, errors, 2),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull if errors is None else str(errors), flags, 0o600),
         ],
         setsid=True,
         setsigmask=(),
@@ -91,10 +88,13 @@ class ForkServer:
         try:
             with theirs:
                 self._pid, reader = _with_output(
-                    lambda out, err: _spawn(
-                        "windlass.node.runtime.fork_server", str(directory), out, err, theirs.fileno()
-                    ),
-                    directory / "fork-server.err",
+                    lambda out: _spawn(
+                        "windlass.node.runtime.fork_server",
+                        str(directory),
+                        out,
+                        directory / "fork-server.err",
+                        theirs.fileno(),
+                    )
                 )
             os.close(reader)
         except OSError as error:
@@ -116,30 +116,23 @@ class ForkServer:
             monotonic.pause(0.001)
 
     def start_helper(self, module: str, argument: str, *, errors: Path) -> tuple[int, int]:
-        """Start a helper of :data:`fork_server.MODULES` as :func:`start_helper` does. Raises ``OSError``."""
-        return _with_output(
-            lambda out, err: self._fork(module, argument, out, err) or _spawn(module, argument, out, err),
-            errors,
-        )
+        """Start a helper of :data:`fork_server.MODULES` as :func:`start_helper` does. Raises ``OSError``.
+
+        The file ``errors`` is missing if there was no error.
+        """
+        return _with_output(lambda out: self.start_on(module, argument, out, errors))
 
     def start_on(self, module: str, argument: str, output: int, errors: Path) -> int:
         """Start a helper with ``output`` as its stdout; return its pid. Raises ``OSError``."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        errors_to = os.open(errors, flags, 0o600)
-        try:
-            return self._fork(module, argument, output, errors_to) or _spawn(
-                module, argument, output, errors_to
-            )
-        finally:
-            os.close(errors_to)
+        return self._fork(module, argument, output, errors) or _spawn(module, argument, output, errors)
 
-    def _fork(self, module: str, argument: str, out: int, errors: int) -> int:
+    def _fork(self, module: str, argument: str, out: int, errors: Path) -> int:
         """Return the pid of the forked helper, or 0 if the server is not available."""
         if self._connection is None:
             return 0
         try:
-            request = json.dumps([module, argument]).encode()
-            socket.send_fds(self._connection, [request], [out, errors])
+            request = json.dumps([module, argument, str(errors)]).encode()
+            socket.send_fds(self._connection, [request], [out])
             pid = int(self._connection.recv(64) or 0)
         except OSError as error:
             _log.warning("the fork server is lost, pods start slower: %s", error)

@@ -11,14 +11,12 @@ new root is built the same way, and becomes the root by ``pivot_root``.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from windlass.node.runtime import syscalls
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """Mount of ``source``, a path of the machine, at ``target``, an absolute path of the pod.
 
     ``optional``: it is skipped if the target does not exist (generated files of /etc).
@@ -30,23 +28,20 @@ class Mount:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shadow:
+class Shadow(NamedTuple):
     """Cover the existing directory ``path`` by a tmpfs that shows its entries."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Make:
+class Make(NamedTuple):
     """Create the missing mount point ``path`` under a shadow: a directory or an empty file."""
 
     path: str
     directory: bool
 
 
-@dataclass(frozen=True, slots=True)
-class BindMount:
+class BindMount(NamedTuple):
     source: str
     target: str
     read_only: bool
@@ -84,18 +79,27 @@ def ancestor(path: str, files: FileSystem) -> str:
 
 def shadows(mounts: list[Mount], files: FileSystem) -> list[str]:
     """Return the directories to shadow for the missing mount points, without duplicates."""
+    return _shadows(_resolved(mounts, files), files)
+
+
+def _resolved(mounts: list[Mount], files: FileSystem) -> list[tuple[str, Mount]]:
+    """Return the mounts with their real targets."""
+    return [(files.real(mount.target), mount) for mount in mounts]
+
+
+def _shadows(resolved: list[tuple[str, Mount]], files: FileSystem) -> list[str]:
+    targets = {target for target, _ in resolved}
     directories: list[str] = []
-    for mount in mounts:
-        target = files.real(mount.target)
+    for target, mount in resolved:
         if not mount.optional and not files.exists(target):
             above = ancestor(target, files)
-            if above not in directories and not _inside_volume(above, mounts, files):
+            if above not in directories and not _is_inside(above, targets):
                 directories.append(above)
     return sorted(directories, key=lambda path: (path.count("/"), path))
 
 
-def _inside_volume(path: str, mounts: list[Mount], files: FileSystem) -> bool:
-    targets = {files.real(mount.target) for mount in mounts}
+def _is_inside(path: str, targets: set[str]) -> bool:
+    """Return whether a volume is mounted at or above the path."""
     return any(path == target or path.startswith(target + "/") for target in targets)
 
 
@@ -105,15 +109,15 @@ def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
     A mount point inside another volume of the pod is created in that volume, as container runtimes
     do.
     """
-    steps: list[Step] = [Shadow(path) for path in shadows(mounts, files)]
-    ordered = sorted(mounts, key=lambda mount: (files.real(mount.target).count("/"), mount.target))
+    resolved = _resolved(mounts, files)
+    targets = {target for target, _ in resolved}
+    steps: list[Step] = [Shadow(path) for path in _shadows(resolved, files)]
     made: set[str] = set()
-    for mount in ordered:
-        target = files.real(mount.target)
-        known = files.exists(target) or target in made
+    for target, mount in sorted(resolved, key=lambda pair: (pair[0].count("/"), pair[1].target)):
+        known = target in made or files.exists(target)
         if mount.optional and not known:
             continue
-        if not known or _inside_volume(os.path.dirname(target), mounts, files):
+        if not known or _is_inside(os.path.dirname(target), targets):
             steps.append(Make(target, files.is_directory(mount.source)))
             made.add(target)
         steps.append(BindMount(mount.source, target, mount.read_only))
@@ -123,8 +127,8 @@ def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
 def perform(steps: list[Step], staging: str) -> None:
     """Execute the steps in this process's own mount namespace. Raises ``OSError`` with the path.
 
-    ``staging`` is an empty directory in which a new root is built. Shadows come first and hide nothing.
-    Then all sources are opened, before one volume covers the directory of another.
+    ``staging`` is the path of the directory in which a new root is built if one is needed. Shadows
+    come first and hide nothing. Then all sources are opened, before one volume covers the directory of another.
     """
     for step in steps:
         if isinstance(step, Shadow):
@@ -200,6 +204,7 @@ def _shadow(path: str) -> None:
 def _new_root(staging: str) -> None:
     original = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        os.makedirs(staging, exist_ok=True)
         syscalls.mount("tmpfs", staging, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
         _fill(original, staging)
         before = os.path.join(staging, ".before")

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 from windlass.kits.files import write_atomic
 from windlass.node.lifecycle.events import Exit
-from windlass.node.runtime import attempt_files, syscalls
-from windlass.node.runtime.attempt_files import ATTEMPT_MARK
+from windlass.node.runtime import attempt_files
 from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
 from windlass.node.runtime.start_errors import start_error
 
@@ -106,9 +105,9 @@ class ProcessHandle:
                 return self._start_failure()
             self._shim = claim  # possibly of a shim that an earlier agent started
         while True:
-            record = attempt_files.read(self._directory, attempt_files.STARTED)
-            if record is not None:
-                return record["started_at_ns"] / 1e9
+            started = attempt_files.started_at(self._directory)
+            if started is not None:
+                return started
             if attempt_files.read(
                 self._directory, attempt_files.EXIT
             ) is not None or not attempt_files.is_running(self._shim):
@@ -119,10 +118,9 @@ class ProcessHandle:
         if attempt_files.is_running(self._shim):
             await wait_exit(self._shim["pid"], self._shim["start_time"])
         record = attempt_files.read(self._directory, attempt_files.EXIT)
-        started = attempt_files.read(self._directory, attempt_files.STARTED)
-        started_at = started["started_at_ns"] / 1e9 if started else 0.0
+        started_at = attempt_files.started_at(self._directory) or 0.0
         if record is None:
-            self._kill_leftovers()
+            attempt_files.kill_leftovers(self._directory)
             return Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, started_at=started_at)
         return exit_of(record, started_at, attempt_files.read(self._directory, attempt_files.SPEC) or {})
 
@@ -132,15 +130,6 @@ class ProcessHandle:
         except OSError:
             why = ""
         return Exit(128, "StartError", message=f"the supervisor of the container did not start: {why}")
-
-    def _kill_leftovers(self) -> None:
-        """Kill what a killed shim left. Init dies with it if the machine has parent-death signals."""
-        init = attempt_files.read(self._directory, attempt_files.PROCESS)
-        attempt_files.signal(init, signal.SIGKILL)
-        spec = attempt_files.read(self._directory, attempt_files.SPEC) or {}
-        mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
-        if mark and (spec.get("target") or not spec.get("pid_namespace")):  # no namespace died with init
-            syscalls.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:
         # On error (removed directory, full disk) the shim uses its own grace period.
@@ -152,6 +141,7 @@ class ProcessHandle:
 def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any]) -> Exit:
     """Return the end of a container as in Kubernetes, from the shim's exit record."""
     finished = record["finished_at_ns"] / 1e9
+    started_at = started_at or record.get("started_at_ns", 0) / 1e9
     if "start_error" in record:
         reason, message = start_error(record["start_error"], spec)
         return Exit(128, reason, message=message, started_at=started_at or finished, finished_at=finished)

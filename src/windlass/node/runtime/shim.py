@@ -83,6 +83,7 @@ class _Shim:
         """Stdin or terminal of the container, if it has one."""
         self.init = 0
         """Pid of init until it is reaped, else 0."""
+        self.started_at_ns = 0
         self.status_pipe = -1
         self.kill_at: float | None = None
         self.hard_kill_at: float | None = None
@@ -106,11 +107,15 @@ class _Shim:
             self._finish({"start_error": refusal})
             _report_to_agent(b"f")
             return 0
-        attempt_files.write(self.directory, attempt_files.STARTED, {"started_at_ns": monotonic.now_ns()})
+        self._report_start()
         _report_to_agent(b"s")
         raw = self._pump(wake_read)
         self._finish(self._result(raw))
         return 0
+
+    def _report_start(self) -> None:
+        self.started_at_ns = monotonic.now_ns()
+        attempt_files.add_start(self.directory, self.started_at_ns)
 
     # -- starting ------------------------------------------------------------------------------
 
@@ -323,7 +328,7 @@ class _Shim:
         """Copy available output into the log. Return False at the end of the stream."""
         encoder = self.encoders[descriptor]
         try:
-            data = os.read(descriptor, 262_144)
+            data = os.read(descriptor, 65_536)  # a whole pipe
         except BlockingIOError:
             return True
         except OSError:  # a terminal without processes
@@ -388,6 +393,7 @@ class _Shim:
             "signal": killed_by,
             "oom": self.over_memory or self._oom_kills() > self.oom_before,
             "stopped": self.stopped,
+            "started_at_ns": self.started_at_ns,
         }
 
     def _finish(self, result: dict[str, Any]) -> None:

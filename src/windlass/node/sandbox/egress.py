@@ -30,7 +30,7 @@ from windlass.node.runtime.helpers import read_to_end, start_helper, track, wait
 from windlass.node.sandbox.network_namespace import TAP
 
 RECORD = "outbound.json"
-_READY_SECONDS = 5.0
+_READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,12 @@ def nat_commands(tool: str, network: ipaddress.IPv4Network, uplink: str) -> list
             [tool, f"add rule ip {table} out {rule}"],
         ]
     out = ["POSTROUTING", "-s", source, "!", "-o", uplink, "-j", "MASQUERADE"]
+    waiting = [tool, "-w", "5"]  # another program may change the rules at the same time
     return [
-        [tool, "-t", "nat", "-C", *out],
-        [tool, "-t", "nat", "-A", *out],
-        [tool, "-I", "FORWARD", "-i", uplink, "-j", "ACCEPT"],
-        [tool, "-I", "FORWARD", "-o", uplink, "-j", "ACCEPT"],
+        [*waiting, "-t", "nat", "-C", *out],
+        [*waiting, "-t", "nat", "-A", *out],
+        [*waiting, "-I", "FORWARD", "-i", uplink, "-j", "ACCEPT"],
+        [*waiting, "-I", "FORWARD", "-o", uplink, "-j", "ACCEPT"],
     ]
 
 

@@ -13,7 +13,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from windlass.api.selectors import selects
+
 DOMAIN = "cluster.local"
+_TAB = "\t"
 MANAGED = "# Managed by windlass: names of pods and services, kept up to date while the pod runs.\n"
 _LOOPBACK = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
@@ -84,6 +87,7 @@ class Directory:
                 self._everywhere.append((pod.address, _qualified(full, pod.namespace)))
             self._lines.setdefault(pod.namespace, []).append((pod.address, local))
         self._on_machine: dict[str, str] = {}
+        self._rendered: dict[tuple[str, bool], list[tuple[str, list[str], str]]] = {}
         self._services = {f"{one.name}.{one.namespace}": one for one in services}
         self._pods = by_namespace
         for service in sorted(self._services.values(), key=lambda s: (s.namespace, s.name)):
@@ -114,7 +118,7 @@ class Directory:
         return [
             pod.address
             for pod in self._pods.get(service.namespace, ())
-            if _selects(service.selector, pod.labels)
+            if selects(service.selector, pod.labels)
             and not pod.over
             and (service.publishes_unready or not pod.held_back)
         ]
@@ -131,15 +135,27 @@ class Directory:
             own = [f"{full}.{pod.namespace}.svc.{DOMAIN}", pod.hostname]
         lines.append(f"{pod.address}\t{' '.join(own)}\n")
         known = {(pod.address, name) for name in own}
-        for address, names in (*self._lines.get(pod.namespace, ()), *self._everywhere):
-            if fresh := [name for name in names if (address, name) not in known]:
-                shown = self._on_machine.get(address, address) if machine else address
-                lines.append(f"{shown}\t{' '.join(fresh)}\n")
+        for address, names, line in self._shared(pod.namespace, on_machine=bool(machine)):
+            if address != pod.address:
+                lines.append(line)
+            elif fresh := [name for name in names if (address, name) not in known]:
+                lines.append(f"{line.partition(_TAB)[0]}{_TAB}{' '.join(fresh)}\n")
         for alias in aliases:
             names = alias.get("hostnames") or ()
             if isinstance(names, list) and names:
                 lines.append(f"{alias.get('ip')}\t{' '.join(str(name) for name in names)}\n")
         return "".join(lines)
+
+    def _shared(self, namespace: str, *, on_machine: bool) -> list[tuple[str, list[str], str]]:
+        """Return address, names and line of all entries of a namespace's pods. Each pod's file has them."""
+        key = (namespace, on_machine)
+        found = self._rendered.get(key)
+        if found is None:
+            found = self._rendered[key] = []
+            for address, names in (*self._lines.get(namespace, ()), *self._everywhere):
+                shown = self._on_machine.get(address, address) if on_machine else address
+                found.append((address, names, f"{shown}{_TAB}{' '.join(names)}\n"))
+        return found
 
     def table(self, namespace: str) -> dict[str, str]:
         """Return name → first address, for substitution without a hosts file."""
@@ -148,10 +164,6 @@ class Directory:
             for name in names:
                 table.setdefault(name, address)
         return table
-
-
-def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
 
 
 def substitute(text: str, table: Mapping[str, str]) -> str:
@@ -182,6 +194,12 @@ def substitute(text: str, table: Mapping[str, str]) -> str:
 
 _LIST = re.compile(r"[\w.-]+(?:[,:][\w.-]+)*")
 _PORT = re.compile(r":\d")
+
+
+def reads_hosts_first(own: str) -> bool:
+    """Return whether an nsswitch.conf already has what :func:`name_switch` writes."""
+    lines = [line.split() for line in own.splitlines() if line.startswith("hosts:")]
+    return lines == [["hosts:", "files", "dns"]]
 
 
 def name_switch(own: str) -> str:

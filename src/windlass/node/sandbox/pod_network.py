@@ -179,9 +179,10 @@ class Network:
         if self.capabilities.network:
             self._range = self._stored_range() or self._choose(seed)
         else:
-            self._range = ipaddress.IPv4Network(
-                f"127.{hashlib.sha256(seed.encode()).digest()[0] % 200 + 20}.0.0/16"
-            )
+            digest = hashlib.sha256(seed.encode()).digest()
+            self._range = ipaddress.IPv4Network(f"127.{digest[0] % 200 + 20}.0.0/16")
+            # Agents of one machine may share a range: they begin at different addresses.
+            self._next = int.from_bytes(digest[1:3], "big")
         await self.ensure_namespace()
 
     def _stored_range(self) -> ipaddress.IPv4Network | None:
@@ -327,8 +328,8 @@ class Network:
         taken = set(self._addresses.values())
         size = self._range.num_addresses - _FIRST_POD - 1
         for _ in range(size):
-            candidate = self.address_at(_FIRST_POD + self._next)
-            self._next = (self._next + 1) % size
+            candidate = self.address_at(_FIRST_POD + self._next % size)
+            self._next += 1
             if candidate not in taken and not candidate.endswith((".0", ".255")):
                 self._addresses[uid] = candidate
                 return candidate

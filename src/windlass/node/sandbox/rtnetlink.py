@@ -42,6 +42,7 @@ class Netlink:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         self._socket.bind((0, 0))
         self._sequence = 0
+        self._indices: dict[str, int] = {}
 
     def __enter__(self) -> Netlink:
         return self
@@ -70,13 +71,19 @@ class Netlink:
         return struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, flags, change)
 
     def index(self, name: str) -> int:
-        """Return the index of the interface. Raises ``OSError`` (ENODEV) if it does not exist."""
-        response = self._request(
-            _GETLINK, 0, self._link() + _text(_IFLA_IFNAME, name), f"look for link {name}"
-        )
-        return struct.unpack_from("=i", response, 4)[0]
+        """Return the index of the interface. Raises ``OSError`` (ENODEV) if it does not exist.
+
+        A known index is not looked up again: the kernel answers with 1.5 KiB of statistics.
+        """
+        if name not in self._indices:
+            response = self._request(
+                _GETLINK, 0, self._link() + _text(_IFLA_IFNAME, name), f"look for link {name}"
+            )
+            self._indices[name] = struct.unpack_from("=i", response, 4)[0]
+        return self._indices[name]
 
     def exists(self, name: str) -> bool:
+        self._indices.pop(name, None)
         try:
             self.index(name)
         except OSError as error:
@@ -108,6 +115,7 @@ class Netlink:
         self._request(_NEWLINK, _CREATE | _EXCL | _ACK, body, f"add veth {name}")
 
     def delete_link(self, name: str) -> None:
+        self._indices.pop(name, None)
         self._request(_DELLINK, _ACK, self._link() + _text(_IFLA_IFNAME, name), f"delete link {name}")
 
     def up(self, name: str, *, master: str | None = None) -> None:

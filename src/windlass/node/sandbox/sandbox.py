@@ -8,6 +8,8 @@ pid namespaces. The holder survives the agent. It ends by itself when its record
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 from typing import Any
 
@@ -17,14 +19,13 @@ from windlass.node.sandbox import network_namespace
 from windlass.node.sandbox.rtnetlink import Netlink
 
 RECORD = "sandbox.json"
-SPEC = "sandbox-spec.json"
 INTERFACE = "eth0"
 
 
-def main(directory: str) -> int:
-    """Create the sandbox of ``sandbox-spec.json``. Write ``s`` or ``f<why>`` to stdout.
+def main(argument: str) -> int:
+    """Create the sandbox that ``argument`` describes as JSON. Write ``s`` or ``f<why>`` to stdout.
 
-    ``{"box": {"pid", "start_time", "user_namespace"} or null, "namespaces": ["net", …],
+    ``{"directory": of the pod, "box": {"pid", "start_time", "user_namespace"} or null, "namespaces": ["net", …],
     "hostname", "veth": {"outside", "address", "prefix", "gateway" or ""} or null,
     "tmpfs": [{"path", "size_bytes"}]}``
 
@@ -32,9 +33,13 @@ def main(directory: str) -> int:
     """
     syscalls.close_inherited()
     syscalls.set_process_name("windlass-pod")
-    spec = attempt_files.read(directory, SPEC)
-    if spec is None:
-        raise SystemExit(f"{directory} has no sandbox spec")
+    spec = json.loads(argument)
+    directory = spec["directory"]
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if attempt_files.is_running(attempt_files.read(directory, RECORD)):
+        os.write(1, b"s")  # a fork server that was given up had started another process for this sandbox
+        return 0
     try:
         box_descriptor = build(spec)
     except OSError as error:
@@ -46,6 +51,7 @@ def main(directory: str) -> int:
         "box_descriptor": box_descriptor,
     }
     attempt_files.write(directory, RECORD, record, durable=False)
+    os.close(lock)
     network_namespace.hold(directory, RECORD)
     return 0
 
@@ -88,9 +94,11 @@ def build(spec: dict[str, Any]) -> int:
 def _connect(outside: Netlink, veth: dict[str, Any]) -> None:
     with outside, Netlink() as inside:
         inside.up("lo")
-        if outside.exists(veth["outside"]):
-            outside.delete_link(veth["outside"])  # left by an earlier sandbox of this pod
-        outside.add_veth(veth["outside"], INTERFACE, os.getpid(), network_namespace.BRIDGE)
+        try:
+            outside.add_veth(veth["outside"], INTERFACE, os.getpid(), network_namespace.BRIDGE)
+        except FileExistsError:  # left by an earlier sandbox of this pod
+            outside.delete_link(veth["outside"])
+            outside.add_veth(veth["outside"], INTERFACE, os.getpid(), network_namespace.BRIDGE)
         inside.add_address(INTERFACE, veth["address"], veth["prefix"])
         inside.up(INTERFACE)
         if veth["gateway"]:

@@ -169,7 +169,7 @@ class ServiceProxies:
         """Start the process of a side. Raises ``OSError``."""
         network, own = self._network, self._network.capabilities.network
         root = bool(network.uplink) or not own
-        options = {
+        options: dict[str, Any] = {
             "directory": str(self._directory),
             "side": side,
             "holder": None,
@@ -204,6 +204,7 @@ class ServiceProxies:
                 break
             await self._clock.sleep(0.02)
         else:
+            self._published.pop(side, None)  # the next check publishes the table again
             return
         failed = {(entry["service"], entry["address"], entry["number"]): entry for entry in state["failed"]}
         for key, entry in failed.items():

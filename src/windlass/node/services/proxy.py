@@ -102,7 +102,8 @@ class _Proxy:
         self._tcp: dict[tuple[str, int], tuple[asyncio.Server, Balancer]] = {}
         self._udp: dict[tuple[str, int], tuple[UdpListener, Balancer]] = {}
         self._changed = asyncio.Event()
-        self._connections: set[asyncio.Task[None]] = set()
+        self._incomplete = False
+        """A port of the table is not served yet."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -117,7 +118,7 @@ class _Proxy:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._changed.wait()
-            if self._changed.is_set():
+            if self._changed.is_set() or self._incomplete:  # a port in use may be free by now
                 self._changed.clear()
                 await self._read_table()
         os._exit(0)  # connections end with the process
@@ -162,6 +163,7 @@ class _Proxy:
             self._tcp.pop(key)[0].close()
         for key in [key for key in self._udp if ("UDP", *key) not in wanted]:
             self._udp.pop(key)[0].close()
+        self._incomplete = bool(failed)
         state = {"serial": table["serial"], "failed": failed}
         attempt_files.write(".", state_name(self._side), state, durable=False)
 

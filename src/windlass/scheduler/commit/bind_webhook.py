@@ -24,6 +24,7 @@ from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.observe import logs
 from windlass.observe.http_server import HttpServer, Receive, Scope, Send, ServerLimits, bind
+from windlass.observe.listening import cannot_listen
 from windlass.scheduler.commit.bind_guard import BindGuard
 
 PATH = "/bind/"
@@ -184,14 +185,18 @@ class GuardServer:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
             self._path = (PATH + (self._directory / "token").read_text().strip()).encode()
-            listeners = bind(host, port)
         except (OSError, ValueError) as error:
             raise WindlassError(
                 ADDRESS,
-                f"the bind guard cannot listen on {host or '*'}:{port}: {error}",
+                f"the bind guard cannot serve: {error}",
                 evidence=f"it needs tls.crt, tls.key and token in {self._directory}",
-                remedies=("windlass install --bind-guard", "choose another address with --bind-guard"),
+                remedies=("windlass install --bind-guard",),
             ) from error
+        try:
+            listeners = bind(host, port)
+        except OSError as error:
+            remedy = "choose another address with --bind-guard"
+            raise cannot_listen(host, port, error, remedy, code=ADDRESS) from error
         bound = int(listeners[0].getsockname()[1])
         await self._server.listen(self._serve, listeners, context)
         return bound

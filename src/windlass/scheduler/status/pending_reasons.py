@@ -2,9 +2,9 @@
 
 A reason is first reported after the group has waited for ``quiet_seconds``, and then
 rewritten at most every ``rewrite_seconds``. Positions are rewritten within
-:data:`REORDER_SECONDS` after a change of a group's queue or priority. A gang with pods that keep arriving, or
-should under backpressure, is not reported to lack members for up to
-:data:`GROWING_SECONDS`.
+:data:`REORDER_SECONDS` after a change of a group's queue or priority. A gang is not
+reported to lack members for up to :data:`GROWING_SECONDS` while it has no pods yet, while
+pods keep arriving, and while they should under backpressure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.scheduler.status.pending_groups import PendingGroup, PendingGroups
 from windlass.scheduler.write_queue import Enqueue
 
 GROWING_SECONDS = 5.0
-"""Maximum time in seconds for which a gang with arriving pods is not reported."""
+"""Maximum time in seconds for which a gang without pods, or with arriving pods, is not reported."""
 MAX_POSITIONS = 50
 """Maximum position in a queue that is kept up to date."""
 MAX_AT_ONCE = 20
@@ -64,7 +64,6 @@ class PendingReasons:
     def update(self, key: str, explanation: Explanation | None) -> None:
         """Take in why a group waits. ``None``: it does not."""
         group = self._groups.get(key)
-        quiet = self._options.current.quiet_seconds
         if explanation is None:
             if group is not None:
                 self.remove(key)
@@ -72,19 +71,28 @@ class PendingReasons:
                     self._enqueue(f"group {key}")
         elif group is None:
             now = self._clock.monotonic()
-            group = PendingGroup(explanation, now, now + quiet)
+            group = PendingGroup(explanation, now, now)
             self._groups.add(key, group)
-            self._enqueue(f"group {key}", quiet)
+            self._await_members(key, group)
         elif explanation != group.current:
+            was_growing = group.current.code is Reason.WAITING_FOR_MEMBERS
             self._groups.explain(key, explanation)
             if group.reported is not None:
                 self.renew(key)
-            elif explanation.code is Reason.WAITING_FOR_MEMBERS:
-                due = self._clock.monotonic() + quiet
-                group.due = max(group.due, min(due, group.since + GROWING_SECONDS))
+            elif was_growing or explanation.code is Reason.WAITING_FOR_MEMBERS:
+                self._await_members(key, group)
 
         if group is not None and explanation is not None:
             self._check_order(key, group)
+
+    def _await_members(self, key: str, group: PendingGroup) -> None:
+        """Set when a group is first reported: later while its pods are being created."""
+        now = self._clock.monotonic()
+        group.due = now + self._options.current.quiet_seconds
+        if group.current.code is Reason.WAITING_FOR_MEMBERS:
+            latest = group.since + GROWING_SECONDS
+            group.due = min(group.due, latest) if self._model.groups.members(key).total else latest
+        self._enqueue(f"group {key}", group.due - now)
 
     def _check_order(self, key: str, group: PendingGroup) -> None:
         """Report positions again after a change of a group's queue or priority."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api import aigc_fields as fields
 from windlass.api import errors
 from windlass.api.errors import FieldError
-from windlass.api.resources import AIGC_JOBS
+from windlass.api.fields import aigc
+from windlass.api.resources import AIGC_JOBS, NODES, PRIORITY_CLASSES
 from windlass.jobs.aigc.advice import advice
+from windlass.jobs.aigc.node_capacity import asks_for_gpus, capacity_problem
 from windlass.server.admission.plugin import Review
+from windlass.server.admission.priority import SYSTEM_CLASSES
 from windlass.server.admission.volcano import queue_problem
 
 DEFAULT_RUNTIME = "default: no template, command or model given -> built-in runtime builtin-generate is used"
+
+_SHOWN_CLASSES = 12
+"""Maximum number of PriorityClasses in a message."""
 
 
 def normalise(review: Review) -> None:
@@ -26,13 +31,14 @@ def normalise(review: Review) -> None:
         review.warn("alias: priorityClassName -> priorityClass")
     elif level:
         spec["priorityClassName"] = level  # validation names the contradiction
-    if fields.runtime_of(spec) == fields.BUILTIN and not fields.part(spec, "runtimeRef").get("name"):
-        spec["runtimeRef"] = {**fields.part(spec, "runtimeRef"), "name": fields.BUILTIN}
+    staged = bool(spec.get("stages"))
+    if not staged and aigc.runtime_of(spec) == aigc.BUILTIN and not aigc.part(spec, "runtimeRef").get("name"):
+        spec["runtimeRef"] = {**aigc.part(spec, "runtimeRef"), "name": aigc.BUILTIN}
         review.warn(DEFAULT_RUNTIME)
     resources = spec.get("resources")
     if not isinstance(resources, dict):
         return
-    copied = fields.copied_limits(resources)
+    copied = aigc.copied_limits(resources)
     if copied:
         resources["limits"] = {**(resources.get("limits") or {}), **copied}
     for name, amount in copied.items():
@@ -49,11 +55,32 @@ def check(review: Review) -> None:
         problem = queue_problem(review, str(queue))
         if problem is not None:
             raise errors.invalid(review.resource, review.name, [problem])
+    _check_priority(review, spec)
     problems = [FieldError(path, text, _cause(text)) for path, text in _rows_and_outputs(review, spec)]
     if problems:
         raise errors.invalid(review.resource, review.name, problems)
     for text in advice(spec):
         review.warn(text)
+    if review.creating and (aigc.shards_of(spec) > 1 or asks_for_gpus(spec)):
+        problem = capacity_problem(spec, review.objects.list(NODES))
+        if problem:
+            review.warn(problem)
+
+
+def _check_priority(review: Review, spec: dict[str, Any]) -> None:
+    """Reject a PriorityClass that does not exist: Kubernetes forbids the pods of such a job."""
+    level = aigc.level_of(spec)
+    old = (review.old or {}).get("spec")
+    if level in aigc.LEVELS or (old is not None and aigc.level_of(old) == level):
+        return
+    if level in SYSTEM_CLASSES or review.objects.get(PRIORITY_CLASSES, "", level) is not None:
+        return
+    present = sorted(one["metadata"]["name"] for one in review.objects.list(PRIORITY_CLASSES))
+    known = [*aigc.LEVELS, *(name for name in present if name.removeprefix("aigc-") not in aigc.LEVELS)]
+    shown = ", ".join(known[:_SHOWN_CLASSES]) + (", …" if len(known) > _SHOWN_CLASSES else "")
+    text = f'Not found: "{level}": PriorityClass {level} does not exist: create it, or use one of: {shown}'
+    problem = FieldError("spec.priorityClass", text, "FieldValueNotFound")
+    raise errors.invalid(review.resource, review.name, [problem])
 
 
 def _rows_and_outputs(review: Review, spec: dict[str, Any]) -> list[tuple[str, str]]:
@@ -61,7 +88,7 @@ def _rows_and_outputs(review: Review, spec: dict[str, Any]) -> list[tuple[str, s
     from windlass.items import spec as items  # imported on use: most servers see no such job
 
     metadata = {"namespace": review.namespace, "name": review.name, "uid": ""}
-    return items.check({"metadata": metadata, "spec": fields.defaulted(spec)})
+    return items.check({"metadata": metadata, "spec": aigc.defaulted(spec)})
 
 
 def _cause(text: str) -> str:

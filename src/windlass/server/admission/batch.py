@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.batch_fields import (
+from windlass.api.fields.batch import (
     CONTROLLER_NAME,
     CONTROLLER_UID,
     JOB_NAME,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.api.driver_images import provided_part, provided_words
+from windlass.api.nodes.driver_images import provided_part, provided_words
 from windlass.api.resources import DAEMON_SETS
 from windlass.server.admission.plugin import Review
 

@@ -17,18 +17,22 @@ _CACHE_LIMIT = 4096
 _SHORT_LIST = 64
 
 
+_Keys = list[str]
+_Documents = list[dict[str, Any]]
+
+
 class Objects(Protocol):
     """Reader of stored and submitted objects. Results must not be changed."""
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None: ...
 
-    def list(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]: ...
+    def list(self, resource: Resource, namespace: str | None = None) -> _Documents: ...
 
     def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
         """Return ``namespace/name`` of every object in one namespace."""
         ...
 
-    def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
+    def changed(self, resource: Resource, since: int | None) -> tuple[int, _Keys | None]:
         """Return the current position in history, and keys that may have changed since ``since``.
 
         ``None`` instead of keys: any object may have changed.
@@ -55,7 +59,7 @@ class StoreObjects:
         entry = self._store.head(resource.qualified, namespace if resource.namespaced else "", name)
         return None if entry is None else self._object(resource, entry)
 
-    def list(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]:
+    def list(self, resource: Resource, namespace: str | None = None) -> _Documents:
         table = resource.qualified
         position = self._store.quiet_at(table)
         known = self._lists.get((table, namespace))
@@ -74,7 +78,7 @@ class StoreObjects:
             entry.key for entry in self._store.heads(resource.qualified, StoreFilter(namespace=namespace))
         )
 
-    def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
+    def changed(self, resource: Resource, since: int | None) -> tuple[int, _Keys | None]:
         return self._store.changes(resource.qualified, since)
 
     def version(self, resource: Resource, key: str) -> int | None:

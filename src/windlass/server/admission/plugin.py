@@ -77,6 +77,11 @@ class Review(msgspec.Struct):
         """True if the object itself is written, rather than a subresource."""
         return not self.caller.subresource
 
+    @property
+    def changes_spec(self) -> bool:
+        """True if the object is new, or has another spec than before."""
+        return self.creating or (self.old or {}).get("spec") != self.object.get("spec")
+
     def warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)

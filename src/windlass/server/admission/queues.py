@@ -12,14 +12,14 @@ from typing import Any
 from windlass.api import errors
 from windlass.api.defaults.volcano import HIERARCHY
 from windlass.api.errors import FieldError
-from windlass.api.resources import QUEUES
-from windlass.api.validation.scheduling.queue_tree import (
+from windlass.api.queues.tree import (
     ROOT,
     QueueSpecs,
     against_children,
     against_parent,
     root_changes,
 )
+from windlass.api.resources import QUEUES
 from windlass.server.admission.plugin import Review
 
 Obj = Mapping[str, Any]

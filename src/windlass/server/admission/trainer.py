@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import errors
-from windlass.api import trainer_fields as fields
 from windlass.api.errors import FieldError
+from windlass.api.fields import trainer
 from windlass.api.resources import CLUSTER_TRAINING_RUNTIMES, TRAIN_JOBS, TRAINING_RUNTIMES
 from windlass.jobs.trainer.objects import build_objects
 from windlass.jobs.trainer.policies import unenforced
@@ -24,7 +24,7 @@ def check(review: Review) -> None:
     if review.resource in (TRAINING_RUNTIMES, CLUSTER_TRAINING_RUNTIMES):
         _advise_runtime(review)
         return
-    if review.resource is not TRAIN_JOBS or not _changes_spec(review):
+    if review.resource is not TRAIN_JOBS or not review.changes_spec:
         return
     runtime = _runtime(review)
     problems = [*_initializer(review, runtime), *_reserved(review, runtime), *_patches(review, runtime)]
@@ -42,17 +42,13 @@ def check(review: Review) -> None:
         )
 
 
-def _changes_spec(review: Review) -> bool:
-    return review.creating or (review.old or {}).get("spec") != review.object.get("spec")
-
-
 def _name(review: Review) -> str:
     return str((review.object["spec"].get("runtimeRef") or {}).get("name"))
 
 
 def _runtime(review: Review) -> Json:
     reference = review.object["spec"].get("runtimeRef") or {}
-    kind = fields.runtime_kind(reference)
+    kind = trainer.runtime_kind(reference)
     if kind is None:
         text = f"{reference.get('apiGroup')}/{reference.get('kind')}"
         why = (
@@ -85,10 +81,10 @@ def _initializer(review: Review, runtime: Json) -> list[FieldError]:
     """Return an error for each initializer that the runtime does not have."""
     given = review.object["spec"].get("initializer") or {}
     found = []
-    for field, step in (("dataset", fields.DATASET_STEP), ("model", fields.MODEL_STEP)):
+    for field, step in (("dataset", trainer.DATASET_STEP), ("model", trainer.MODEL_STEP)):
         if given.get(field) is None:
             continue
-        if not any(fields.step_of(job) == step for job in _jobs(runtime)):
+        if not any(trainer.step_of(job) == step for job in _jobs(runtime)):
             why = f"must have {step} job when trainJob is configured with input {field}Config"
             found.append(FieldError.invalid("spec.runtimeRef", _name(review), why))
     return found
@@ -97,7 +93,7 @@ def _initializer(review: Review, runtime: Json) -> list[FieldError]:
 def _reserved(review: Review, runtime: Json) -> list[FieldError]:
     """Return an error for each variable that the runtime sets itself."""
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
-    reserved = {name for key, names in fields.RESERVED.items() if key in policy for name in names}
+    reserved = {name for key, names in trainer.RESERVED.items() if key in policy for name in names}
     env = (review.object["spec"].get("trainer") or {}).get("env") or ()
     return [
         FieldError.forbidden(
@@ -113,7 +109,7 @@ def _patches(review: Review, runtime: Json) -> list[FieldError]:
     found = []
     for index, patch in enumerate(review.object["spec"].get("runtimePatches") or ()):
         where = f"spec.runtimePatches[{index}].trainingRuntimeSpec.template.spec.replicatedJobs"
-        for at, changed in enumerate(fields.patched_jobs(patch)):
+        for at, changed in enumerate(trainer.patched_jobs(patch)):
             name = str(changed.get("name"))
             if name not in jobs:
                 why = "must not have replicated job that doesn't exist in the runtime job template"
@@ -137,7 +133,7 @@ def _containers(changed: Json, present: Json, where: str, job: str) -> list[Fiel
             if container.get("name") not in known:
                 why = f"must not have a container that doesn't exist in the runtime job {job}"
                 found.append(FieldError.invalid(f"{path}.name", container.get("name"), why))
-            elif container.get("env") and container["name"] in fields.CONTAINERS.values():
+            elif container.get("env") and container["name"] in trainer.CONTAINERS.values():
                 why = "set spec.trainer.env, or the env of the initializer, for this container"
                 found.append(FieldError.forbidden(f"{path}.env", why))
     return found

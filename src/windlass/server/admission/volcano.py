@@ -8,7 +8,7 @@ from windlass.api import errors
 from windlass.api.annotations import HOST_PORTS, HOST_PORTS_DISTINCT, QUEUE_NAME_VOLCANO
 from windlass.api.defaults.volcano import DEFAULT_QUEUE
 from windlass.api.errors import FieldError
-from windlass.api.queue_opening import opening_commands
+from windlass.api.queues.opening import opening_commands
 from windlass.api.resources import COMMANDS, NAMESPACES, POD_GROUPS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.server.admission.plugin import Review
 

@@ -14,6 +14,7 @@ from windlass.api.resources import (
     WORKFLOWS,
 )
 from windlass.kits.cron import parse_cron, time_zone
+from windlass.server.admission import workflow_jobs
 from windlass.server.admission.plugin import Review
 from windlass.workflow.checks.advice import advice
 from windlass.workflow.checks.validation import check_spec
@@ -24,7 +25,7 @@ _KINDS = (WORKFLOWS, AIGC_WORKFLOWS, CRON_WORKFLOWS, *_TEMPLATES)
 
 def check(review: Review) -> None:
     """Refuse a spec with a cycle, an unknown task or a missing input. Warn about what has no effect."""
-    if review.resource not in _KINDS or not review.main or not _changes_spec(review):
+    if review.resource not in _KINDS or not review.main or not review.changes_spec:
         return
     spec: dict[str, Any] = review.object.get("spec") or {}
     path = "spec"
@@ -34,14 +35,11 @@ def check(review: Review) -> None:
         spec, path = spec.get("workflowSpec") or {}, "spec.workflowSpec"
     found = check_spec(spec, path, template_only=review.resource in _TEMPLATES)
     problems += [FieldError.invalid(problem.path, problem.value, problem.message) for problem in found]
+    problems += workflow_jobs.check(review, spec, path)
     if problems:
         raise errors.invalid(review.resource, review.name, problems[:20])
     for text in advice(spec, path):
         review.warn(f"advice: {text}")
-
-
-def _changes_spec(review: Review) -> bool:
-    return review.creating or (review.old or {}).get("spec") != review.object.get("spec")
 
 
 def _schedules(spec: dict[str, Any]) -> list[FieldError]:

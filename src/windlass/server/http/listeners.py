@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import ssl
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
 from windlass.observe.http_server import BACKLOG, HttpServer, ServerLimits
+from windlass.observe.listening import PORT, cannot_listen
 from windlass.server.apiserver import ApiServer
 from windlass.server.auth.authentication import Authenticator
 from windlass.server.http.asgi import Application
 from windlass.server.request.users import ADMIN
 
-PORT_IN_USE = "WL-PORT-409"
 CANNOT_LISTEN = "WL-SERVER-409"
 LOOPBACK = "127.0.0.1"
 _DRAIN_SECONDS = 5
@@ -72,19 +71,7 @@ def bind_tcp(port: int, host: str = LOOPBACK) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise WindlassError(
-                PORT_IN_USE,
-                f"port {port} is in use",
-                evidence=f"{host}:{port}: {error.strerror}",
-                remedies=("windlass up --port 0", f"ss -ltnp 'sport = :{port}'"),
-            ) from error
-        raise WindlassError(
-            CANNOT_LISTEN,
-            f"cannot listen on {host}:{port}",
-            evidence=error.strerror or str(error),
-            remedies=("windlass up --port 0",),
-        ) from error
+        raise cannot_listen(host, port, error, "windlass up --port 0   (any free port)") from error
     listener.setblocking(False)
     return listener
 
@@ -123,7 +110,7 @@ def _require_dead(path: Path) -> None:
     finally:
         probe.close()
     raise WindlassError(
-        PORT_IN_USE,
+        PORT,
         f"another server listens on {path}",
         evidence="a connection to the socket was accepted",
         remedies=("windlass status", "windlass down"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -412,7 +412,7 @@ class _Operations:
             operations["delete"] = self._operation("deletecollection", parameters, f"{META}Status")
         return operations
 
-    def item(self, allowed: list[str] | None = None) -> dict[str, Any]:
+    def item(self, allowed: Sequence[str] | None = None) -> dict[str, Any]:
         verbs = allowed if allowed is not None else self.resource.verbs
         operations: dict[str, Any] = {}
         if "get" in verbs:

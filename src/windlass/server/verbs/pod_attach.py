@@ -36,6 +36,8 @@ async def attach(core: ServerCore, call: Call) -> Response:
         raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
     definition = pod_streams.definition(pod, container)
     if definition.get("stdin") or definition.get("tty"):
+        if call.request.subprotocols is None:
+            await _check_is_attachable(core, pod, container)
         protocol = pod_streams.negotiated(call, SUBPROTOCOLS)
         messages = await pod_streams.source_of(core).attach(pod, container, streams)
         return Response(101, upgrade=Upgrade(protocol, CommandSession(messages).serve))
@@ -53,6 +55,16 @@ async def attach(core: ServerCore, call: Call) -> Response:
     protocol = pod_streams.negotiated(call, SUBPROTOCOLS)
     session = _AttachSession(core.logs, pod, container, wanted)
     return Response(101, upgrade=Upgrade(protocol, session.serve))
+
+
+async def _check_is_attachable(core: ServerCore, pod: Mapping[str, Any], container: str) -> None:
+    """Raise the refusal of the node agent, if it has one, for a request without WebSocket.
+
+    kubectl repeats a refused request by SPDY. The status may still show a container as running that
+    has just ended, and then the user has to read of the end, and not of SPDY.
+    """
+    messages = await pod_streams.source_of(core).attach(pod, container, {"stdout": True})
+    messages.close()
 
 
 class _AttachSession:

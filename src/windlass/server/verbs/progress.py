@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.errors import FieldError, StatusError, bad_request, failure, forbidden, invalid, not_found
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import (
     BATCH_JOBS,
     JOB_SETS,

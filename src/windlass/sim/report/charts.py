@@ -108,7 +108,7 @@ def _alone(draw: Callable[[Study], Figure], study: Study) -> Callable[[], Figure
 
 def _matplotlib() -> Any:
     try:
-        import matplotlib  # pyright: ignore[reportMissingImports]
+        import matplotlib  # type: ignore[import-not-found]
     except ImportError:
         raise PlotsMissing from None
     return matplotlib
@@ -121,7 +121,7 @@ def require() -> None:
 
 def _figure(height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, list[Axes]]:
     _matplotlib()
-    from matplotlib.figure import Figure  # pyright: ignore[reportMissingImports]
+    from matplotlib.figure import Figure  # type: ignore[import-not-found]
 
     figure = Figure(figsize=(WIDE, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **more)
@@ -255,7 +255,7 @@ def _queues(study: Study) -> Figure:
 
 
 def _nodes(study: Study) -> Figure:
-    from matplotlib.colors import ListedColormap  # pyright: ignore[reportMissingImports]
+    from matplotlib.colors import ListedColormap  # type: ignore[import-not-found]
 
     chart = study.chart
     lanes = len(chart.cells)

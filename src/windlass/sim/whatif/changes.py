@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from windlass.api.quantities import QuantityError
 from windlass.model.groups.podgroups import job_title, shown_key
@@ -96,7 +97,8 @@ def set_quota(text: str) -> ClusterChange:
             raise QuantityError(f"{amount!r} is less than nothing: a limit is 0 or more")
         limits = {**getattr(queue, field), resource: units}
         unlimited = tuple([r for r in queue.unlimited if r != resource or field != "deserved"])
-        state.queues[queue.name] = replace(queue, unlimited=unlimited, **{field: limits})
+        changed: dict[str, Any] = {field: limits}
+        state.queues[queue.name] = replace(queue, unlimited=unlimited, **changed)
 
     return ClusterChange(f"with {text}", make)
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from windlass.workflow.checks.artifacts import sent_to
+
 Json = Mapping[str, Any]
 _SPEC = {
-    "archiveLogs": "logs stay with the pods",
-    "artifactGC": "artifacts stay in the store until they are removed there",
     "artifactRepositoryRef": "artifacts are kept in the store of this platform",
     "metrics": "custom metrics of workflows are not published",
     "podDisruptionBudget": "create a PodDisruptionBudget yourself",
-    "podSpecPatch": "set the fields in the template instead",
     "executor": "no executor runs next to the containers",
 }
+_PLACES = ("s3", "gcs", "oss", "azure", "hdfs", "artifactory", "http")
 _SPEC |= {
     "priority": "workflows are not ordered: podPriorityClassName orders their pods",
     "volumeClaimGC": "claims of volumeClaimTemplates are deleted with the workflow",
     "workflowMetadata": "write labels and annotations in metadata",
-    "retain": "all nodes and outputs are kept until the workflow is deleted",
-    "scheduling": "write the queue into the metadata of the pods",
 }
 _SPEC_FIELDS = frozenset(
     [
+        "archiveLogs",
+        "artifactGC",
+        "retain",
         "templates",
         "entrypoint",
         "arguments",
@@ -56,6 +57,8 @@ _SPEC_FIELDS = frozenset(
         "podMetadata",
         "templateDefaults",
         "hooks",
+        "scheduling",
+        "podSpecPatch",
     ]
 ) | set(_SPEC)
 _TEMPLATE_FIELDS = frozenset(
@@ -113,6 +116,7 @@ _TASK_FIELDS = frozenset(
         "withItems",
         "withParam",
         "withSequence",
+        "contextCache",
         "when",
         "continueOn",
         "onExit",
@@ -120,9 +124,7 @@ _TASK_FIELDS = frozenset(
     ]
 )
 _TEMPLATE = {
-    "daemon": "the container is run to its end like any other",
     "metrics": "custom metrics of templates are not published",
-    "podSpecPatch": "set the fields in the template instead",
 }
 
 
@@ -132,6 +134,9 @@ def advice(spec: Json, path: str) -> Iterator[str]:
         if spec.get(field):
             yield f"{path}.{field} has no effect: {why}"
     yield from _unknown(spec, _SPEC_FIELDS, path)
+    yield from _artifact_gc(spec, path)
+    if (spec.get("scheduling") or {}).get("lookahead") is not None:
+        yield f"{path}.scheduling.lookahead has no effect: nothing is planned for tasks that have not begun"
     for at, template in enumerate(spec.get("templates") or ()):
         for field, why in _TEMPLATE.items():
             if template.get(field):
@@ -143,22 +148,18 @@ def advice(spec: Json, path: str) -> Iterator[str]:
         for group, steps in enumerate(template.get("steps") or ()):
             for number, step in enumerate(steps if isinstance(steps, list) else ()):
                 yield from _unknown(step, _TASK_FIELDS, f"{where}.steps[{group}][{number}]")
-        job = template.get("job") or {}
-        if (job.get("parallel") or {}).get("placement"):
-            yield f"{path}.templates[{at}].job.parallel.placement has no effect: write the topology into the job"
-        if (job.get("scheduling") or {}).get("gang") in ("PerWorkflow", "None"):
-            where = f"{path}.templates[{at}].job.scheduling.gang"
-            yield f"{where} has no effect: each job is the gang that its kind makes of it"
-        for kind in ("inputs", "outputs"):
-            for number, artifact in enumerate((template.get(kind) or {}).get("artifacts") or ()):
-                found = [
-                    place
-                    for place in ("s3", "gcs", "oss", "azure", "hdfs", "artifactory")
-                    if artifact.get(place)
-                ]
-                if found:
-                    where = f"{path}.templates[{at}].{kind}.artifacts[{number}].{found[0]}"
-                    yield f"{where} has no effect: artifacts are kept in the store of this platform"
+        for number, artifact in enumerate((template.get("outputs") or {}).get("artifacts") or ()):
+            for place in _PLACES:
+                if artifact.get(place) and place != sent_to(artifact):
+                    where = f"{path}.templates[{at}].outputs.artifacts[{number}].{place}"
+                    needed = ": endpoint, bucket and key are needed" if place == "s3" else ""
+                    yield f"{where} has no effect: the artifact is kept in the store of this platform{needed}"
+
+
+def _artifact_gc(spec: Json, path: str) -> Iterator[str]:
+    """Yield fields of the removal of artifacts that have an effect with others only."""
+    if not spec.get("ttlStrategy") and (spec.get("retain") or {}).get("until") == "ttl":
+        yield f"{path}.retain.until ttl has an effect with ttlStrategy only"
 
 
 def _unknown(value: Json, known: frozenset[str] | set[str], path: str) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.workflow import loops
-from windlass.workflow.dag import dependencies, order
-from windlass.workflow.hooks import hooks_of
 from windlass.workflow.language.scope import references
+from windlass.workflow.nodes import loops
+from windlass.workflow.nodes.dag import dependencies, order
+from windlass.workflow.nodes.hooks import hooks_of
 
 Json = Mapping[str, Any]
 Found = tuple[str, Any, str]
@@ -46,7 +46,11 @@ def _inputs(template: Json, path: str) -> Iterator[Found]:
             wanted = rest if kind == "parameters" else rest.removesuffix(".path")
             if wanted not in known[kind] and not _in_inline(template, name):
                 listed = ", ".join(sorted(map(str, known[kind]))) or "none"
-                yield path, f"{{{{{name}}}}}", f"the template has no such input: its {kind} are {listed}"
+                yield (
+                    path,
+                    f"{{{{{name}}}}}",
+                    f"the template has no input {wanted!r}: its {kind} are {listed}",
+                )
 
 
 def _in_inline(template: Json, name: str) -> bool:
@@ -67,7 +71,8 @@ def _workflow_parameters(template: Json, known: set[Any], path: str) -> Iterator
     prefix = "workflow.parameters."
     for name in references(dict(template)):
         if name.startswith(prefix) and name != f"{prefix}json" and name[len(prefix) :] not in known:
-            yield path, f"{{{{{name}}}}}", "spec.arguments.parameters has no such parameter: add it there"
+            message = f"spec.arguments.parameters has no parameter {name[len(prefix) :]!r}: add it there"
+            yield path, f"{{{{{name}}}}}", message
 
 
 def _dag(template: Json, templates: Json, path: str) -> Iterator[Found]:

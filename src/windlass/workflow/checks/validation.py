@@ -7,29 +7,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.workflow import loops
-from windlass.workflow.checks.parallel import problems_of
+from windlass.workflow.artifact_gc import retain_problems
+from windlass.workflow.checks.artifacts import artifact_problems
+from windlass.workflow.checks.conditions import tag_problems, when_problem
+from windlass.workflow.checks.jobs import job_problems
+from windlass.workflow.checks.kinds import kind_problems
 from windlass.workflow.checks.references import check_references
-from windlass.workflow.dag import dependencies
-from windlass.workflow.hooks import hooks_of
-from windlass.workflow.jobs import job_resource
+from windlass.workflow.jobs import scheduling
 from windlass.workflow.language import expressions
 from windlass.workflow.language.depends import Depends, of_names
 from windlass.workflow.language.errors import EvaluationError
-from windlass.workflow.retries import POLICIES, seconds_of
-from windlass.workflow.templates import KINDS, NOT_RUN
+from windlass.workflow.nodes import contexts, loops
+from windlass.workflow.nodes.dag import dependencies
+from windlass.workflow.nodes.hooks import hooks_of
+from windlass.workflow.nodes.retries import POLICIES, seconds_of
+from windlass.workflow.pod_gc import pod_gc_problems
+from windlass.workflow.templates import KINDS
 
 Json = Mapping[str, Any]
 MAX_TASKS = 5000
 """Maximum number of steps and tasks that a spec declares. Loops may have more items."""
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_]{0,127}")
-_REMEDIES = {
-    "http": "use a container or a script that makes the request",
-    "plugin": "plugins of Argo's executor are not run here",
-    "data": "list the files in a container or a script",
-    "containerSet": "use one template for each container, joined by a DAG",
-    "function": "use a container or a script template",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,18 @@ class _Check:
     def problems(self) -> list[Problem]:
         self._templates()
         self._entrypoint()
+        self._argument_names(self.spec, self.path)
         for at, template in enumerate(self.spec.get("templates") or ()):
             self._template(template, f"{self.path}.templates[{at}]")
         if isinstance(defaults := self.spec.get("templateDefaults"), Mapping):
             self._retry(defaults.get("retryStrategy"), f"{self.path}.templateDefaults.retryStrategy")
         self._retry(self.spec.get("retryStrategy"), f"{self.path}.retryStrategy")
+        for field, value, text in pod_gc_problems(self.spec.get("podGC") or {}):
+            self.add(f"{self.path}.podGC{field}", value, text)
+        for field, value, text in retain_problems(self.spec):
+            self.add(f"{self.path}{field}", value, text)
+        for field, value, text in scheduling.problems_of(self.spec.get("scheduling")):
+            self.add(f"{self.path}.scheduling{field}", value, text)
         if self.count > MAX_TASKS:
             message = f"{self.count} steps and tasks are declared, {MAX_TASKS} are allowed: use a loop"
             self.add(f"{self.path}.templates", self.count, message)
@@ -82,8 +87,8 @@ class _Check:
         for at, template in enumerate(self.spec.get("templates") or ()):
             name = template.get("name")
             path = f"{self.path}.templates[{at}].name"
-            if not name:
-                self.add(path, name, "a template needs a name")
+            if not name or not isinstance(name, str):
+                self.add(path, name, _name_message(name, "template name"))
             elif name in self.templates:
                 self.add(path, name, f"template name {name!r} is not unique: rename one of the two")
             else:
@@ -116,15 +121,8 @@ class _Check:
     # Templates.
 
     def _template(self, template: Json, path: str) -> None:
-        present = [kind for kind in (*KINDS, *NOT_RUN) if kind in template]
-        refused = [kind for kind in present if kind in NOT_RUN]
-        if refused:
-            self.add(
-                f"{path}.{refused[0]}",
-                refused[0],
-                f"templates of this kind are not run: {_REMEDIES[refused[0]]}",
-            )
-        elif not present:
+        present = [kind for kind in KINDS if kind in template]
+        if not present:
             self.add(path, template.get("name"), f"the template needs one of {', '.join(KINDS)}")
         elif len(present) > 1:
             self.add(
@@ -137,34 +135,42 @@ class _Check:
                      for at, entry in enumerate((template.get(where) or {}).get(kind) or ())),
                     "name",
                 )  # fmt: skip
+        self.found += [Problem(path, value, text) for value, text in tag_problems(template)]
         self._duration(template.get("timeout"), f"{path}.timeout")
         self._retry(template.get("retryStrategy"), f"{path}.retryStrategy")
         if "suspend" in template:
             self._duration((template["suspend"] or {}).get("duration"), f"{path}.suspend.duration")
-        if isinstance(template.get("job"), Mapping) and "{{" not in str(template["job"]):
-            self._job(template["job"], f"{path}.job")
+        self.found += [
+            Problem(f"{path}{field}", value, text)
+            for field, value, text in (*kind_problems(template), *artifact_problems(template))
+        ]
+        if isinstance(template.get("job"), Mapping):
+            self.found += [
+                Problem(f"{path}.job{field}", value, text)
+                for field, value, text in job_problems(template["job"])
+            ]
         if "steps" in template:
             self._steps(template, path)
         if "dag" in template:
             self._dag(template, f"{path}.dag")
 
-    def _job(self, job: Json, path: str) -> None:
-        try:
-            resource = job_resource(job)
-        except EvaluationError as problem:
-            self.add(path, job.get("kind"), str(problem))
-            return
-        for field, value, message in problems_of(job, resource["manifest"]):
-            self.add(f"{path}.{field}", value, message)
-
     def _unique(self, entries: Iterable[tuple[Any, str]], what: str) -> None:
         seen: set[Any] = set()
         for name, path in entries:
-            if not name:
-                self.add(path, name, f"a {what} is required")
+            if not name or not isinstance(name, str):
+                self.add(path, name, _name_message(name, what))
             elif name in seen:
                 self.add(path, name, f"{what} {name!r} is not unique: rename one of the two")
             seen.add(name)
+
+    def _argument_names(self, holder: Json, path: str) -> None:
+        """Find names that YAML did not read as text, which no reference finds."""
+        for kind in ("parameters", "artifacts"):
+            for at, entry in enumerate((holder.get("arguments") or {}).get(kind) or ()):
+                name = entry.get("name")
+                if name is not None and not isinstance(name, str):
+                    message = _name_message(name, "name")
+                    self.add(f"{path}.arguments.{kind}[{at}].name", name, message)
 
     def _duration(self, value: Any, path: str) -> None:
         if value not in (None, "") and "{{" not in str(value):
@@ -182,6 +188,11 @@ class _Check:
         policy = strategy.get("retryPolicy")
         if policy and policy not in POLICIES and "{{" not in policy:
             self.add(f"{path}.retryPolicy", policy, f"one of {', '.join(POLICIES)} is needed")
+        resume = strategy.get("resume")
+        if resume not in (None, "FromCheckpoint"):
+            self.add(
+                f"{path}.resume", resume, "FromCheckpoint is the only way to resume: leave it out otherwise"
+            )
         limit = strategy.get("limit")
         if limit is not None and "{{" not in str(limit) and not str(limit).lstrip("-").isdigit():
             self.add(f"{path}.limit", limit, "a whole number is needed")
@@ -209,7 +220,7 @@ class _Check:
     def _task(self, task: Json, path: str) -> None:
         self.count += 1
         name = task.get("name")
-        if name and not _NAME.fullmatch(name):
+        if name and isinstance(name, str) and not _NAME.fullmatch(name):
             self.add(f"{path}.name", name, "letters, digits, '-' and '_' are allowed, at most 128")
         ways = [field for field in ("template", "templateRef", "inline") if task.get(field)]
         if len(ways) != 1:
@@ -219,6 +230,11 @@ class _Check:
         elif ways == ["inline"]:
             self._template({"name": name, **task["inline"]}, f"{path}.inline")
         self._loop(task, path)
+        self._argument_names(task, path)
+        if isinstance(when := task.get("when"), str) and (message := when_problem(when)):
+            self.add(f"{path}.when", when, message)
+        for field, value, message in contexts.problems(task):
+            self.add(f"{path}.{field}", value, message)
         for hook_name, hook in hooks_of(task).items():
             where = (
                 f"{path}.onExit"
@@ -297,6 +313,15 @@ class _Check:
             self.add(
                 f"{path}.tasks", " -> ".join(cycle), "these tasks wait for one another: remove a dependency"
             )
+
+
+def _name_message(name: Any, what: str) -> str:
+    if name in (None, ""):
+        return f"a {what} is required"
+    return (
+        f'a {what} is text: write it in quotes, such as name: "n". '
+        "Without them YAML reads n, no and off as false, y, yes and on as true, and digits as a number"
+    )
 
 
 def find_cycle(edges: Mapping[str, Iterable[str]]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.workflow.language import jsonpath
+from windlass.workflow.language.dates import date
 from windlass.workflow.language.errors import EvaluationError
 
 Value = Any
@@ -120,6 +121,7 @@ _SPRIG: dict[str, Callable[..., Value]] = {
     "first": lambda items: items[0] if items else None,
     "last": lambda items: items[-1] if items else None,
     "uniq": lambda items: list(dict.fromkeys(items)),
+    "date": date,
     "untilStep": lambda start, end, step: list(range(start, end, step))[:100_000],
     "until": lambda end: _sequence(0, end),
 }

@@ -19,10 +19,13 @@ _REQUIREMENT = re.compile(
 def holds(selector: str, found: Mapping[str, Any]) -> bool:
     """Return whether an object meets all requirements, such as ``status.succeeded > 3``.
 
-    ``$condition=TYPE`` holds where the condition of that type is true.
+    ``$condition=TYPE`` holds where the condition of that type is true. Alternatives are
+    joined by ``||``.
 
     Raises :class:`EvaluationError` for a selector that is not understood.
     """
+    if "||" in selector:
+        return any(holds(part.strip(), found) for part in selector.split("||"))
     if selector.startswith("$condition="):
         wanted = selector.removeprefix("$condition=")
         conditions = (found.get("status") or {}).get("conditions") or ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import JAX_JOBS, PYTORCH_JOBS, TF_JOBS, XGBOOST_JOBS, Resource
 from windlass.api.validation import validate
 

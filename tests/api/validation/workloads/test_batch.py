@@ -8,7 +8,7 @@ import pytest
 from batch_cluster import batch_object
 
 from windlass.api import defaults, validation
-from windlass.api.batch_fields import (
+from windlass.api.fields.batch import (
     CONTROLLER_UID,
     JOB_NAME,
     OLD_CONTROLLER_UID,

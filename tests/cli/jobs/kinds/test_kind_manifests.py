@@ -11,7 +11,7 @@ from fakecluster import FakeCluster
 
 from windlass.api import defaults
 from windlass.api.errors import WindlassError
-from windlass.api.kubeflow_fields import FIELDS
+from windlass.api.fields.kubeflow import FIELDS
 from windlass.api.resources import JOB_SETS, MPI_JOBS, PYTORCH_JOBS
 from windlass.api.validation import validate
 from windlass.api.wire import field_review

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
@@ -218,7 +219,7 @@ def test_candidates_are_counted_down_in_their_order() -> None:
     assert named(voter, *offered) == ["a", "c", "d", "e"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10**9))
 def test_no_decision_exceeds_a_budget(seed: int) -> None:
     rng = random.Random(seed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cluster_dsl import Cluster, needs, node
+from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +65,7 @@ LISTS = st.lists(st.dictionaries(st.sampled_from(NAMES), SIZES), min_size=1, max
 CONTAINERS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(LISTS, LISTS, st.sets(st.integers(0, 5)), CONTAINERS)
 def test_every_node_has_kube_schedulers_points(
     before: list[dict[str, int]], after: list[dict[str, int]], gone: set[int], containers: list[str]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cluster_dsl import GIB, Cluster, queue
 from engine_fuzz import PLAIN, Op, Player, ops, start
+from example_counts import examples
 from hdrf_reference import tree_of, victims
 from hypothesis import given, settings
 
@@ -186,7 +187,7 @@ class Annotated(Cluster):
         return self
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(history=ops())
 def test_the_kept_tree_equals_one_made_anew_after_any_history(history: list[Op]) -> None:
     c = start(Annotated(plugins=[*default_plugins(), HdrfOrder()]))

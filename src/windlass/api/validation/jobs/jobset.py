@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api import jobset_fields as fields
+from windlass.api.fields import jobset
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.workloads.job_template import job_template
@@ -54,7 +54,7 @@ def check_spec(name: str, spec: Obj, path: str, out: Collector) -> None:
             f"{path}.replicatedJobs[0].dependsOn",
             "DependsOn can't be set for the first ReplicatedJob: list the job that it depends on before it",
         )
-    in_order = part(spec, "startupPolicy").get("startupPolicyOrder") == fields.IN_ORDER
+    in_order = part(spec, "startupPolicy").get("startupPolicyOrder") == jobset.IN_ORDER
     if in_order and any("dependsOn" in job for job in replicated):
         out.forbidden(
             f"{path}.startupPolicy",
@@ -83,8 +83,8 @@ def _network(network: Obj, path: str, out: Collector) -> None:
 
 
 def _replicated_job(name: str, spec: Obj, job: Obj, known: set[str], path: str, out: Collector) -> None:
-    replicas, template = fields.replicas_of(job), fields.job_spec(job)
-    if fields.pods_of_job({"parallelism": template.get("parallelism")}) * replicas > _INT32_MAX:
+    replicas, template = jobset.replicas_of(job), jobset.job_spec(job)
+    if jobset.pods_of_job({"parallelism": template.get("parallelism")}) * replicas > _INT32_MAX:
         out.invalid(
             f"{path}.replicas",
             replicas,
@@ -92,7 +92,7 @@ def _replicated_job(name: str, spec: Obj, job: Obj, known: set[str], path: str, 
         )
     group = job.get("groupName") or "default"
     out.each(f"{path}.groupName", group, names.dns_label(group))
-    longest = fields.job_name(name, str(job.get("name") or ""), max(0, replicas - 1))
+    longest = jobset.job_name(name, str(job.get("name") or ""), max(0, replicas - 1))
     completions = template.get("completions")
     if template.get("completionMode") == "Indexed" and isinstance(completions, int):
         _length(f"{longest}-{max(0, completions - 1)}", "pod", _POD_SUFFIX, f"{path}.name", out)
@@ -110,7 +110,7 @@ def _replicated_job(name: str, spec: Obj, job: Obj, known: set[str], path: str, 
                 "list that one before it",
             )
     job_template(template.get("template"), f"{path}.template.spec.template", "replicated job", out)
-    if part(spec, "failurePolicy").get("restartStrategy") == fields.IN_PLACE_RESTART:
+    if part(spec, "failurePolicy").get("restartStrategy") == jobset.IN_PLACE_RESTART:
         _in_place(str(job.get("name")), template, f"{path}.template.spec", out)
 
 
@@ -180,11 +180,11 @@ def _failure_policy(
         seen.add(name)
         _targets(rule.get("targetReplicatedJobs") or (), known, f"{where}.targetReplicatedJobs", out)
         for at, reason in enumerate(rule.get("onJobFailureReasons") or ()):
-            out.choice(f"{where}.onJobFailureReasons[{at}]", reason, fields.JOB_FAILURE_REASONS)
+            out.choice(f"{where}.onJobFailureReasons[{at}]", reason, jobset.JOB_FAILURE_REASONS)
         for at, pattern in enumerate(rule.get("onJobFailureMessagePatterns") or ()):
             _pattern(pattern, f"{where}.onJobFailureMessagePatterns[{at}]", out)
-        single = rule.get("action") in (fields.RESTART_JOB, fields.RESTART_JOB_UNCOUNTED)
-        if single and any(fields.replicas_of(job) > _RESTART_JOB_REPLICAS for job in replicated):
+        single = rule.get("action") in (jobset.RESTART_JOB, jobset.RESTART_JOB_UNCOUNTED)
+        if single and any(jobset.replicas_of(job) > _RESTART_JOB_REPLICAS for job in replicated):
             out.invalid(
                 f"{where}.action",
                 rule.get("action"),
@@ -207,11 +207,11 @@ def _coordinator(name: str, spec: Obj, replicated: Sequence[Obj], path: str, out
         out.invalid(f"{path}.replicatedJob", wanted, f"coordinator replicatedJob {wanted} does not exist")
         return
     index, pod = found.get("jobIndex") or 0, found.get("podIndex") or 0
-    if not 0 <= index < fields.replicas_of(job):
+    if not 0 <= index < jobset.replicas_of(job):
         out.invalid(
             f"{path}.jobIndex", index, f"coordinator job index {index} is invalid for replicatedJob {wanted}"
         )
-    template = fields.job_spec(job)
+    template = jobset.job_spec(job)
     completions = template.get("completions")
     if template.get("completionMode") != "Indexed" or completions is None:
         out.invalid(
@@ -225,16 +225,16 @@ def _coordinator(name: str, spec: Obj, replicated: Sequence[Obj], path: str, out
             pod,
             f"coordinator pod index {pod} is invalid for replicatedJob {wanted} job index {index}",
         )
-    endpoint = fields.coordinator_endpoint(name, spec)
+    endpoint = jobset.coordinator_endpoint(name, spec)
     for words in names.label_value(endpoint):
         out.invalid(
-            path, endpoint, f"spec will lead to invalid label value for {fields.COORDINATOR}: {words}"
+            path, endpoint, f"spec will lead to invalid label value for {jobset.COORDINATOR}: {words}"
         )
 
 
 def _claims(name: str, spec: Obj, replicated: Sequence[Obj], path: str, out: Collector) -> None:
     seen: set[str] = set()
-    pods = [fields.pod_spec(job) for job in replicated]
+    pods = [jobset.pod_spec(job) for job in replicated]
     for at, policy in enumerate(spec.get("volumeClaimPolicies") or ()):
         for index, template in enumerate(policy.get("templates") or ()):
             where = f"{path}.volumeClaimPolicies[{at}].templates[{index}].metadata"
@@ -259,7 +259,7 @@ def _claims(name: str, spec: Obj, replicated: Sequence[Obj], path: str, out: Col
                     claim,
                     "a volume of a replicated job has the same name: remove that volume, the claim replaces it",
                 )
-            if not any(fields.mounts(pod, claim) for pod in pods):
+            if not any(jobset.mounts(pod, claim) for pod in pods):
                 out.invalid(
                     f"{where}.name",
                     claim,
@@ -290,7 +290,7 @@ def _as_before(job: Obj, old: Obj | None, lenient: bool, path: str, status: Obj,
     if old is None:
         return job
     made: dict[str, Any] = patch_types.copy(dict(job))
-    spec, former = made["template"]["spec"], fields.job_spec(old)
+    spec, former = made["template"]["spec"], jobset.job_spec(old)
     if spec.get("completionMode") == "Indexed":
         _scaling(spec, former, f"{path}.template.spec", status, out)
         for field in ("parallelism", "completions"):

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api.kubeflow_fields import FIELDS, WORKER, KubeflowFields, lent_volumes
+from windlass.api.fields.kubeflow import FIELDS, WORKER, KubeflowFields, lent_volumes
 from windlass.api.resources import PYTORCH_JOBS, Resource
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.workloads.job_template import job_template
+from windlass.kits.printable import with_article
 
 Obj = Mapping[str, Any]
 _POD_NAME_LIMIT = 63
@@ -38,7 +39,7 @@ def _job(fields: KubeflowFields, obj: Obj, old: Obj | None, out: Collector) -> N
         out.required(path, f"at least one of {', '.join(fields.roles)}")
         return
     if fields.required and fields.required not in found:
-        out.required(f"{path}.{fields.required}", f"a {fields.resource.kind} has one")
+        out.required(f"{path}.{fields.required}", f"{with_article(fields.resource.kind)} has one")
     written = {str(name).lower(): str(name) for name in given}
     for role, replica_spec in found.items():
         where = f"{path}.{written[role.lower()]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import ray_fields as fields
+from windlass.api.fields import ray
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.jobs.volcano_cronjob import check_schedule, check_time_zone
 from windlass.kits import durations
@@ -37,8 +37,8 @@ def _job(spec: Obj, path: str, out: Collector) -> None:
     selector = spec.get("clusterSelector")
     if not selector and not spec.get("rayClusterSpec"):
         out.required(f"{path}.rayClusterSpec", "one of rayClusterSpec and clusterSelector must be set")
-    if selector and fields.CLUSTER not in selector:
-        why = f"the cluster is named by the key {fields.CLUSTER}: {fields.CLUSTER}: NAME"
+    if selector and ray.CLUSTER not in selector:
+        why = f"the cluster is named by the key {ray.CLUSTER}: {ray.CLUSTER}: NAME"
         out.invalid(f"{path}.clusterSelector", selector, why)
     if selector and spec.get("suspend"):
         out.forbidden(
@@ -46,13 +46,11 @@ def _job(spec: Obj, path: str, out: Collector) -> None:
         )
     if spec.get("rayClusterSpec"):
         _cluster(part(spec, "rayClusterSpec"), f"{path}.rayClusterSpec", out)
-    mode = spec.get("submissionMode") or fields.K8S_JOB_MODE
-    out.choice(
-        f"{path}.submissionMode", mode, (fields.K8S_JOB_MODE, fields.HTTP_MODE, fields.INTERACTIVE_MODE)
-    )
-    if mode != fields.INTERACTIVE_MODE and not str(spec.get("entrypoint") or "").strip():
+    mode = spec.get("submissionMode") or ray.K8S_JOB_MODE
+    out.choice(f"{path}.submissionMode", mode, (ray.K8S_JOB_MODE, ray.HTTP_MODE, ray.INTERACTIVE_MODE))
+    if mode != ray.INTERACTIVE_MODE and not str(spec.get("entrypoint") or "").strip():
         out.required(
-            f"{path}.entrypoint", f"the command to run, unless submissionMode is {fields.INTERACTIVE_MODE}"
+            f"{path}.entrypoint", f"the command to run, unless submissionMode is {ray.INTERACTIVE_MODE}"
         )
     deletes = spec.get("shutdownAfterJobFinishes") or spec.get("deletionStrategy")
     if spec.get("ttlSecondsAfterFinished") and not deletes:
@@ -70,17 +68,17 @@ def ray_service(obj: Obj, old: Obj | None, out: Collector) -> None:
     spec = part(obj, "spec")
     _cluster(part(spec, "rayClusterConfig"), "spec.rayClusterConfig", out)
     strategy = part(spec, "upgradeStrategy").get("type")
-    if strategy == fields.INCREMENTAL_UPGRADE:
+    if strategy == ray.INCREMENTAL_UPGRADE:
         why = (
             "it needs the Gateway API, which Windlass does not operate: use NewCluster, which switches all requests "
             "to the new cluster when its applications run"
         )
         out.invalid("spec.upgradeStrategy.type", strategy, why)
     elif strategy is not None:
-        out.choice("spec.upgradeStrategy.type", strategy, (fields.NEW_CLUSTER, fields.NO_UPGRADE))
-    timeout = part(part(obj, "metadata"), "annotations").get(fields.INITIALIZING_TIMEOUT)
+        out.choice("spec.upgradeStrategy.type", strategy, (ray.NEW_CLUSTER, ray.NO_UPGRADE))
+    timeout = part(part(obj, "metadata"), "annotations").get(ray.INITIALIZING_TIMEOUT)
     if timeout and not _is_timeout(str(timeout)):
-        path = f"metadata.annotations[{fields.INITIALIZING_TIMEOUT}]"
+        path = f"metadata.annotations[{ray.INITIALIZING_TIMEOUT}]"
         out.invalid(path, timeout, "write a positive duration such as 5m or 1h, or a number of seconds")
 
 
@@ -89,7 +87,7 @@ def _managed_by(obj: Obj, old: Obj | None, out: Collector) -> None:
     if old is not None and part(old, "spec").get("managedBy") != given:
         out.invalid("spec.managedBy", given, "the managedBy field is immutable")
     elif given is not None:
-        out.choice("spec.managedBy", given, (fields.OPERATOR, fields.MULTIKUEUE))
+        out.choice("spec.managedBy", given, (ray.OPERATOR, ray.MULTIKUEUE))
 
 
 def _is_timeout(text: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import trainer_fields as fields
+from windlass.api.fields import trainer
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.jobs import jobset
@@ -29,7 +29,7 @@ def train_job(obj: Obj, old: Obj | None, out: Collector) -> None:
             path = f"spec.initializer.{step}.storageUri"
             out.invalid(path, uri, "storageUri may be empty, or it must be a valid URI (scheme://...)")
     _processes(part(spec, "trainer").get("numProcPerNode"), "spec.trainer.numProcPerNode", out)
-    managers = (fields.CONTROLLER_NAME, fields.MULTIKUEUE)
+    managers = (trainer.CONTROLLER_NAME, trainer.MULTIKUEUE)
     if spec.get("managedBy") is not None:
         out.choice("spec.managedBy", spec["managedBy"], managers)
     for index, patch in enumerate(spec.get("runtimePatches") or ()):
@@ -79,8 +79,8 @@ def runtime(obj: Obj, _old: Obj | None, out: Collector) -> None:
     path = "spec.template.spec.replicatedJobs"
     _policy(part(spec, "mlPolicy"), out)
     for index, job in enumerate(jobs):
-        step = fields.step_of(job)
-        wanted = fields.CONTAINERS.get(step)
+        step = trainer.step_of(job)
+        wanted = trainer.CONTAINERS.get(step)
         if wanted is None:
             continue
         if job.get("replicas") not in (None, 1):
@@ -89,7 +89,7 @@ def runtime(obj: Obj, _old: Obj | None, out: Collector) -> None:
         if not any(found.get("name") == wanted for found in pod.get("containers") or ()):
             where = f"{path}[{index}].template.spec.template.spec.containers"
             out.required(where, f"must have container with name {wanted} for the step {step}")
-    if part(part(obj, "metadata"), "labels").get(f"{fields.GROUP}/webhook-validation") != "disabled":
+    if part(part(obj, "metadata"), "labels").get(f"{trainer.GROUP}/webhook-validation") != "disabled":
         _as_job_set(part(template, "spec"), out)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.api import annotations
+from windlass.api import annotations as annotation_names
 from windlass.api.devices.models import short_type
 from windlass.api.devices.sharing_modes import supported_modes
 from windlass.api.errors import StatusError, WindlassError
@@ -123,12 +123,12 @@ def _supported_text(row: device_table.DeviceRow) -> str:
 
 def _clear_patch(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return the patch of a Node that adds to the devices to clear, if the node is unchanged."""
-    pending = (metadata.get("annotations") or {}).get(annotations.CLEAR_BAD_DEVICES, "")
+    pending = (metadata.get("annotations") or {}).get(annotation_names.CLEAR_BAD_DEVICES, "")
     text = ";".join(filter(None, (pending, words)))
     return {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
-            "annotations": {annotations.CLEAR_BAD_DEVICES: text},
+            "annotations": {annotation_names.CLEAR_BAD_DEVICES: text},
         }
     }
 
@@ -143,11 +143,11 @@ def clear(invocation: Invocation, node: str, gpus: tuple[int, ...]) -> int:
     for attempt in range(_TRIES):
         current = invocation.client.get(NODES, node)
         labels = current["metadata"].get("labels") or {}
-        if labels.get(annotations.BOX) != "true":
+        if labels.get(annotation_names.BOX) != "true":
             raise WindlassError(
                 "WL-USE-400",
                 f"the GPUs of node {node} are not managed by Windlass",
-                evidence=f"it has no label {annotations.BOX}=true",
+                evidence=f"it has no label {annotation_names.BOX}=true",
                 remedies=("ask the administrator of the node's device plugin",),
             )
         try:

@@ -31,7 +31,7 @@ def list_models(invocation: Invocation, models: tuple[str, ...]) -> int:
     if models:
         found = _named(found, models)
     _show(invocation, found)
-    if not found and not invocation.structured and not invocation.target.remote:
+    if not found and not invocation.structured:
         invocation.note("No models. To fetch one: windlass model pull SOURCE")
     return errors.OK
 

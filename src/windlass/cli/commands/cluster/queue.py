@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.api.queue_opening import is_open, opening_commands, path_of, to_open
+from windlass.api.queues.opening import is_open, opening_commands, path_of, to_open
+from windlass.api.queues.tree import ROOT
 from windlass.api.resources import COMMANDS, QUEUES
-from windlass.api.validation.scheduling.queue_tree import ROOT
 from windlass.cli.command_group import NounGroup
 from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation

@@ -14,7 +14,6 @@ from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import DEPLOYMENTS, NODES, PODS
 from windlass.cli import errors, resources, tables
-from windlass.cli.install.objects import PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.job_kind_operators import gather_job_kinds
 from windlass.cli.layers import gather_layers, layer_rows
@@ -104,6 +103,8 @@ def _readiness(invocation: Invocation) -> str:
 
 def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
     """Return the Deployments of Windlass in a cluster; ``None`` if they are not visible."""
+    from windlass.cli.install.objects import PART_OF
+
     client = invocation.client
     deployments = errors.if_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if deployments is None:

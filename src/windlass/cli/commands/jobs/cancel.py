@@ -1,4 +1,4 @@
-"""``windlass cancel``: end jobs and keep their logs."""
+"""``windlass cancel``: end jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ def command(
     wait: bool,
     yes: bool,
 ) -> int:
-    """End jobs and keep their logs."""
+    """End jobs.
+
+    A Volcano Job, such as one of windlass run, is kept with its logs. A job of another kind is
+    deleted, and its logs with it. To stop such a job and keep it, use windlass suspend.
+    """
     if bool(jobs) == everything:
         raise WindlassError(
             "WL-USE-400",

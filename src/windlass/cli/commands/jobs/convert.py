@@ -14,6 +14,7 @@ from windlass.cli.manifests.read import Document
 from windlass.cli.options import output_flag
 from windlass.cli.output.formats import check_format, to_json, to_yaml
 from windlass.jobs.convert.write import TARGETS
+from windlass.kits.printable import with_article
 
 FORMATS = ("yaml", "json")
 
@@ -76,7 +77,7 @@ def _convert(document: Document, target: str, runtimes: dict[str, Any]) -> tuple
     except Unconvertible as problem:
         raise WindlassError(
             "WL-CONVERT-422",
-            f"{document.where}: {document.title} cannot become a {wanted.kind}",
+            f"{document.where}: {document.title} cannot become {with_article(wanted.kind)}",
             evidence=str(problem),
             remedies=(f"kinds that can be converted: {', '.join(readable())}",),
         ) from problem

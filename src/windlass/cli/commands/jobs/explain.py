@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from windlass.api.devices.numa_annotations import placement_of
 from windlass.api.reasons import Explanation, NearMiss, NodesRequested, Reason
+from windlass.api.resources import AIGC_JOBS
 from windlass.cli import resources
-from windlass.cli.errors import remedy_with_target, unless_forbidden
+from windlass.cli.errors import WindlassError, remedy_with_target, unless_forbidden
+from windlass.cli.generation import scaling_rows, stage_reasons
+from windlass.cli.generation.shards import named_shards, shard_workers
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import displacements
-from windlass.cli.jobs.creation_errors import note_creation_errors
+from windlass.cli.jobs.creation_errors import creation_remedies, note_creation_errors
 from windlass.cli.jobs.grouping import grouping_record, grouping_rows
 from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
@@ -43,22 +47,41 @@ _FRESH_SECONDS = 10.0
 @click.command("explain")
 @job_argument()
 @click.option("--scores", is_flag=True, help="Show the ranking of nodes for its pods, score by score.")
+@click.option(
+    "--with",
+    "metrics",
+    metavar="METRIC=VALUE",
+    multiple=True,
+    help="Number of workers that an AIGCJob would have with this value. May be repeated.",
+)
 @standard()
-def command(invocation: Invocation, job: str, scores: bool) -> int:
+def command(invocation: Invocation, job: str, scores: bool, metrics: tuple[str, ...]) -> int:
     """Explain why a job waits, and what would help."""
-    found = _with_explanation(invocation, find(invocation, job))
+    named = _named(invocation, job, only_jobs=scores or bool(metrics))
+    if named is None:
+        return 0
+    found = _with_explanation(invocation, named)
+    if metrics:
+        from windlass.cli.generation import scaling_trial  # on use: it decides as the controller does
+
+        return scaling_trial.show(invocation, found, metrics)
     record = found.explanation if found.waiting else None
     note_creation_errors(invocation, [found])
     creation_error = found.creation_error
     network = network_record(invocation, found)
+    stages = stage_reasons.waiting_stages(invocation, found)
     if invocation.structured:
         document = as_record(found, record) | ({"notMade": creation_error} if creation_error else {})
         document |= {"network": network} if network else {}
+        document |= {"waitingStages": [stage.record() for stage in stages]} if stages else {}
+        document |= {"message": _message(found)} if _message(found) else {}
         document["condition"] = condition_of(found)
         document |= grouping_record(found)
         document |= placement_record(invocation, found) | _evictions_record(invocation, found)
         if scores:
             document |= _scores_record(invocation, found)
+        if record_of_scaling := (found.obj.get("status") or {}).get("scaling"):
+            document["scaling"] = record_of_scaling
         emit(invocation, document, names=[f"job/{found.name}"])
         return 0
     out = invocation.out
@@ -66,7 +89,8 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     request = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
     request = found.shares or (f"GPUs only by {found.claims}" if gpus == "-" and found.claims else request)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {request}): {found.state}")
-    out.write(pairs([("condition", condition_text(found)), *grouping_rows(found)], indent="  "))
+    heads = [("condition", condition_text(found)), ("message", _message(found)), *grouping_rows(found)]
+    out.write(pairs(heads, indent="  "))
     if record is not None:
         out.write(waiting_text(found, record, creation_error))
     elif found.waiting:
@@ -78,14 +102,34 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         facts = [("ended", brief(found)), ("reason", why), ("ran on", nodes_text(found.nodes, most=20))]
         out.write(pairs(facts, indent="  "))
     else:
-        out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
+        problems = problems_of(invocation, found)
+        out.write(_running(found, problems, stages, remote=invocation.target.remote))
+    out.write(pairs(stage_reasons.rows(invocation, stages), indent="  "))
     if network is not None and not found.finished:
         out.write(pairs([("network", network_text(network))], indent="  "))
     out.write(pairs(placement_rows(placement_record(invocation, found)), indent="  "))
+    if found.resource is AIGC_JOBS:
+        out.write(pairs(scaling_rows.explained(found.obj.get("status") or {}), indent="  "))
     out.write(_evictions_text(invocation, found))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
+
+
+def _named(invocation: Invocation, name: str, *, only_jobs: bool) -> Job | None:
+    """Return the job; ``None`` if it is a stage without a PodGroup, which is explained here."""
+    try:
+        return find(invocation, name)
+    except WindlassError as error:
+        if only_jobs or error.code != "WL-JOB-404":
+            raise
+        stage_reasons.explain_stage(invocation, name, error)
+        return None
+
+
+def _message(job: Job) -> str:
+    """Return why the last attempt of an AIGCJob failed, or what its driver waits for."""
+    return str((job.obj.get("status") or {}).get("message") or "") if job.resource is AIGC_JOBS else ""
 
 
 def _evictions_record(invocation: Invocation, job: Job) -> dict[str, Any]:
@@ -205,6 +249,8 @@ def waiting_text(job: Job, record: Explanation, creation_error: str = "") -> str
     nearest = _nearest(record.nearest) if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
     blockers = "\n".join(blocker_line(blocker) for blocker in record.blockers)
+    remedies = creation_remedies(creation_error) if creation_error else record.remedies
+    remedies = [named_shards(job.obj, remedy) for remedy in remedies]
     return pairs(
         [
             ("why", f"{record.code}: {record.message}"),
@@ -219,7 +265,7 @@ def waiting_text(job: Job, record: Explanation, creation_error: str = "") -> str
             ("held by", join_words(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
             ("smallest change" if len(record.changes) == 1 else "smallest changes", changes),
-            ("what helps", "\n".join(r for r in record.remedies if r not in changes)),
+            ("what helps", "\n".join(r for r in remedies if r not in changes)),
         ],
         indent="  ",
     )
@@ -280,13 +326,14 @@ def _unexplained(job: Job, late: str) -> str:
                 "" if job.condition_message or gates or job.scheduler or job.creation_error else late,
             ),
             ("phase", job.phase),
-            ("pods", f"{len(job.pods)} of {job.members} exist, {job.bound} have a node"),
+            ("pods", f"{len(job.pods)} of {job.desired_pods} exist, {job.bound} have a node"),
+            ("workers", f"{workers} run" if (workers := shard_workers(job.obj)) else ""),
         ],
         indent="  ",
     )
 
 
-def _running(job: Job, problems: str, *, remote: bool) -> str:
+def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStage], *, remote: bool) -> str:
     up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
     queue = f"queue {job.queue} had enough capacity, and the pods fit on these nodes"
     if job.scheduler and (remote or job.scheduler != _DEFAULT_SCHEDULER):
@@ -295,8 +342,9 @@ def _running(job: Job, problems: str, *, remote: bool) -> str:
     return pairs(
         [
             ("runs on", nodes_text(job.nodes, most=20)),
-            ("pods", f"{up} of {job.members} running"),
-            ("waiting", waiting_pods(job)),
+            ("pods", f"{up} of {job.desired_pods} running"),
+            ("workers", f"{workers} run" if (workers := shard_workers(job.obj)) else ""),
+            ("waiting", waiting_pods(job, apart=[stage.name for stage in stages])),
             ("not created", str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "")),
             ("problems", problems),
             ("devices", device_lines(job)),

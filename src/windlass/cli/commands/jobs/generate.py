@@ -6,20 +6,32 @@ from typing import Any
 
 import click
 
-from windlass.api.errors import StatusError
-from windlass.api.resources import AIGC_JOBS
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.fields.aigc import on_loopback
+from windlass.api.resources import AIGC_JOBS, PODS
 from windlass.cli import errors
 from windlass.cli.generation import progress
-from windlass.cli.generation.manifest import GenerationRequest, build, name_of, words_of
+from windlass.cli.generation.manifest import (
+    GenerationRequest,
+    build,
+    check_output,
+    name_of,
+    words_of,
+)
+from windlass.cli.generation.remedies import again
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.cancel import detach
+from windlass.cli.jobs.events import about_objects
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.jobs.logs.follow import Phases
 from windlass.cli.options import standard
 from windlass.cli.output.formats import FORMATS, emit, formats_text, to_yaml
+from windlass.cli.text import plural
 from windlass.kits import rng
 
 _POLL_SECONDS = 0.5
+_STUCK_SECONDS = 5.0
+"""Time without rows after which warnings about the driver are shown (seconds)."""
 CONTEXT = {"allow_interspersed_args": True}
 
 
@@ -32,13 +44,27 @@ CONTEXT = {"allow_interspersed_args": True}
 )
 @click.option("--id", "id_field", metavar="COLUMN", default="", help="Column with the id. [default: id]")
 @click.option("--output", "result", metavar="FILE", default="", help="Outputs. [default: FILE.out.jsonl]")
-@click.option("--model", metavar="NAME", default="", help="Name of the model.")
+@click.option("--model", metavar="NAME", default="", help="Model: a .gguf file, or a name.")
 @click.option("--url", metavar="URL", default="", help="OpenAI-compatible server that has the model.")
 @click.option("--function", metavar="MODULE:NAME", default="", help="Python function of a row.")
-@click.option("--runtime", metavar="NAME", default="", help="builtin-generate for texts to try.")
+@click.option(
+    "--runtime", metavar="NAME", default="", help="llama-cpp, or builtin-generate for texts to try."
+)
 @click.option("--workers", metavar="N|MIN-MAX", default="", help="Number of workers. [default: 1]")
 @click.option(
+    "--autoscaler", metavar="FILE", default="", help="Python class that sets the number of workers."
+)
+@click.option(
     "--gpus", type=click.IntRange(0), default=0, metavar="N", help="GPUs of each worker. [default: 0]"
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Pods of each worker, each with --gpus. [default: 1]",
+)
+@click.option(
+    "--max-failed", type=click.FloatRange(0, 100), metavar="PERCENT", help="Rows that may fail. [default: 1]"
 )
 @click.option("--retries", type=click.IntRange(0), metavar="N", help="Retries of a row. [default: 2]")
 @click.option(
@@ -74,21 +100,68 @@ def command(
         inline=invocation.target.remote,
         **{key: given[key] for key in GenerationRequest.__slots__ if key in given},
     )
-    obj = build(request, name or name_of(file, rng.name_suffix(rng.system())), invocation.namespace)
+    obj = build(request, name or name_of(file, rng.name_suffix(rng.system())), invocation.home_namespace)
     if dry_run:
         _print(invocation, obj)
         return errors.OK
-    created = invocation.client.create(AIGC_JOBS, obj, obj["metadata"]["namespace"])
-    if detached:
-        if invocation.structured:
-            emit(invocation, created, names=[f"aigcjob/{created['metadata']['name']}"])
-        else:
-            invocation.out.line(created["metadata"]["name"])
-        return errors.OK
+    if not request.inline:
+        check_output(request)
+    if on_loopback(request.url):
+        invocation.note(
+            f"the workers use the network of their node (hostNetwork), where {request.url} is looked for"
+        )
+    created: dict[str, Any] | None = None
     try:
-        return _follow(invocation, created)
+        created = _create(invocation, obj, request)
+        return _queued(invocation, created) if detached else _follow(invocation, created)
     except KeyboardInterrupt:
-        return detach(invocation, Job("AIGCJob", created))
+        return _interrupted(invocation, created, obj)
+
+
+def _queued(invocation: Invocation, created: dict[str, Any]) -> int:
+    if invocation.structured:
+        emit(invocation, created, names=[f"aigcjob/{created['metadata']['name']}"])
+    else:
+        invocation.out.line(created["metadata"]["name"])
+    return errors.OK
+
+
+def _interrupted(invocation: Invocation, created: dict[str, Any] | None, obj: dict[str, Any]) -> int:
+    """Tell how to come back to the job, which the server may have created without an answer."""
+    if created is None:
+        name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
+        client = invocation.new_client()  # the other one may be in the middle of an answer
+        try:
+            created = client.find(AIGC_JOBS, name, namespace)
+        finally:
+            client.close()
+    if created is None:
+        invocation.note("\ninterrupted; no job was created")
+        return errors.INTERRUPTED
+    return detach(invocation, Job("AIGCJob", created))
+
+
+def _create(invocation: Invocation, obj: dict[str, Any], request: GenerationRequest) -> dict[str, Any]:
+    """Create the job. Raises :class:`WindlassError` if one of its name is there."""
+    name, namespace = obj["metadata"]["name"], obj["metadata"]["namespace"]
+    try:
+        return invocation.client.create(AIGC_JOBS, obj, namespace)
+    except StatusError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        there = invocation.client.find(AIGC_JOBS, name, namespace) or {}
+        phase = (there.get("status") or {}).get("phase") or "Pending"
+        own = invocation.namespace_flag(namespace)
+        command, dashes, words = again(request).partition(" -- ")
+        raise WindlassError(
+            "WL-GENERATE-409",
+            f"there is a generation job {name} already",
+            evidence=f"its phase is {phase}; without --name, each run gets a name of its own",
+            remedies=(
+                f"{command}{own}{dashes}{words}",
+                f"windlass delete aigcjob/{name}{own} && {command}{own} --name {name}{dashes}{words}",
+            ),
+        ) from None
 
 
 def _print(invocation: Invocation, obj: dict[str, Any]) -> None:
@@ -98,11 +171,27 @@ def _print(invocation: Invocation, obj: dict[str, Any]) -> None:
         invocation.out.write(to_yaml(obj))
 
 
+def _troubles(invocation: Invocation, obj: dict[str, Any]) -> list[str]:
+    """Return the warnings about a job that has read no rows, and about its driver."""
+    name = f"{obj['metadata']['name']}-driver"
+    driver = invocation.client.find(PODS, name, obj["metadata"]["namespace"])
+    events = about_objects(invocation, [obj] if driver is None else [obj, driver])
+    words = [
+        f"{(one.get('involvedObject') or {}).get('name')}: {one.get('reason')}: {one.get('message')}"
+        for one in events
+        if one.get("type") == "Warning"
+    ]
+    return list(dict.fromkeys(words))
+
+
 def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
     """Show the progress until the job ends; return 0 if it succeeded."""
     phases = Phases(invocation)
     metadata = created["metadata"]
     invocation.note(f"job {metadata['name']}")
+    told: list[str] = []
+    earlier: list[str] = []
+    begun = invocation.clock.monotonic()
     while True:
         try:
             obj = invocation.client.get(AIGC_JOBS, metadata["name"], metadata["namespace"])
@@ -111,11 +200,23 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
                 raise
             phases.end_line(f"{metadata['name']} was deleted")
             return errors.FAILED
+        if not earlier:
+            earlier = progress.taken_over(obj)
+            for text in earlier:
+                phases.end_line(text)
         phase = (obj.get("status") or {}).get("phase")
         if phase in progress.ENDED:
             phases.end_line(progress.line(obj))
             break
         phases.show(progress.line(obj))
+        if (
+            not told
+            and invocation.clock.monotonic() > begun + _STUCK_SECONDS
+            and not (obj.get("status") or {}).get("items")
+        ):
+            told = _troubles(invocation, obj)
+            for text in told:
+                phases.end_line(text)
         invocation.clock.pause(_POLL_SECONDS)
     status = obj.get("status") or {}
     if invocation.structured:
@@ -125,7 +226,9 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
             invocation.note(status["message"])
         dead = (status.get("items") or {}).get("deadLetter")
         if dead:
-            invocation.note(f"{dead} rows failed: windlass items dead {metadata['name']}")
+            invocation.note(f"{plural(dead, 'row')} failed: windlass items dead {metadata['name']}")
+        if phase != "Succeeded" and not status.get("failure") and progress.left_of(status):
+            invocation.note(f"to go on with the rows that are left: windlass items retry {metadata['name']}")
         if status.get("outputs"):
             invocation.out.line(status["outputs"])
     return errors.OK if phase == "Succeeded" else errors.FAILED

@@ -8,6 +8,7 @@ import click
 
 from windlass.cli import resources, tables
 from windlass.cli.errors import check_namespace, check_queue
+from windlass.cli.generation.shards import shard_workers
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.creation_errors import note_creation_errors
 from windlass.cli.jobs.job_index import fetch
@@ -96,7 +97,8 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
     if invocation.wide:
         header += ["KIND", "PODS", "NODES"]
         for line, job in zip(rows, jobs, strict=True):
-            line += [job.kind, f"{job.bound}/{job.members}", nodes_text(job.nodes, most=1000)]
+            pods = ", ".join(filter(None, [f"{job.bound}/{job.desired_pods}", shard_workers(job.obj)]))
+            line += [job.kind, pods, nodes_text(job.nodes, most=1000)]
     wide_tables.show(
         invocation,
         header,
@@ -133,7 +135,7 @@ def as_record(job: Job) -> dict[str, Any]:
         "phase": job.phase,
         "gpus": resources.devices(job.request) / 1000,
         "gpusAsked": job.gpus,
-        "pods": {"wanted": job.members, "bound": job.bound},
+        "pods": {"wanted": job.desired_pods, "bound": job.bound},
         "nodes": job.nodes,
         "created": rfc3339(job.created),
         "finished": rfc3339(job.finished_at) if job.finished_at else None,

@@ -12,7 +12,7 @@ from windlass.cli.options import job_argument, standard
 from windlass.cli.output.formats import emit
 
 
-@click.command("scale")
+@click.command("scale", context_settings={"ignore_unknown_options": True})
 @job_argument()
 @click.argument("sizes", nargs=-1, required=True, metavar="[ROLE=]N...")
 @standard()
@@ -36,6 +36,8 @@ def command(invocation: Invocation, job: str, sizes: tuple[str, ...]) -> int:
 
 
 def _size(text: str, job: str) -> tuple[str, int]:
+    if text.startswith("--"):
+        raise click.NoSuchOption(text.partition("=")[0], ctx=click.get_current_context())
     role, _, number = text.rpartition("=")
     if not number.isascii() or not number.isdecimal():
         raise WindlassError(

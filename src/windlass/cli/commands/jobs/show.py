@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from windlass.api.cpu_sets import cpus_of_pod, cpus_text
+from windlass.api.nodes.cpu_sets import cpus_of_pod, cpus_text
 from windlass.cli import resources, tables
 from windlass.cli.commands.jobs.explain import waiting_text
 from windlass.cli.commands.jobs.ps import as_record
-from windlass.cli.generation import progress
+from windlass.cli.generation import contexts, progress, stages
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import attempts, displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
@@ -54,6 +54,8 @@ def command(invocation: Invocation, job: str) -> int:
     if len(groups) > 1:
         out.line("\nGroups")
         wide_tables.show(invocation, progress.GROUP_HEADER, groups)
+    stages.show(invocation, found)
+    contexts.show(invocation, found)
     if found.pods:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
@@ -92,7 +94,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
         ("State", f"{job.state} ({brief(job)})" if brief(job) and not job.waiting else job.state),
         ("Queue", job.queue),
         ("GPUs", job.shares or job.gpus),
-        ("Pods", f"{job.members} desired, {len(job.pods)} exist, {job.bound} on a node"),
+        ("Pods", f"{job.desired_pods} desired, {len(job.pods)} exist, {job.bound} on a node"),
         ("Command", command),
         ("Created", f"{rfc3339(job.created)} ({age(now - job.created)} ago)"),
         (

@@ -99,8 +99,32 @@ def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_I
             yield resource, namespace if resource.namespaced else None, metadata["name"]
 
 
+def _is_job(invocation: Invocation, name: str) -> bool:
+    from windlass.cli.jobs.job_index import find
+
+    try:
+        return "/" not in name and bool(find(invocation, name))
+    except WindlassError:
+        return False
+
+
+def _names_of_jobs(names: tuple[str, ...], error: WindlassError) -> WindlassError:
+    jobs = f"{names[0]} is a job" if len(names) == 1 else f"{', '.join(names)} are jobs"
+    return WindlassError(
+        error.code,
+        error.message,
+        evidence=f"{jobs}: windlass delete needs the kind before the name",
+        remedies=(f"windlass cancel {' '.join(names)}",),
+    )
+
+
 def _named(invocation: Invocation, what: tuple[str, ...], selector: str, everything: bool) -> Iterator[_Item]:
-    requested = split_names(what, lambda: invocation.client) if what else []
+    try:
+        requested = split_names(what, lambda: invocation.client) if what else []
+    except WindlassError as error:
+        if error.code == "WL-KIND-404" and all(_is_job(invocation, word) for word in what):
+            raise _names_of_jobs(what, error) from None
+        raise
     whole = [resource for resource, name in requested if name is None]
     if not requested or (whole and not (selector or everything)):
         kind = whole[0].plural if whole else "KIND"

@@ -10,6 +10,7 @@ from windlass.api.error_codes import CODES
 from windlass.api.errors import WindlassError
 from windlass.api.reasons import FACTS, Reason
 from windlass.cli.errors import nearest
+from windlass.cli.generation.item_reasons import ITEM_REASONS, meaning_of
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.reasons import END_CAUSES
 from windlass.cli.options import standard
@@ -72,6 +73,8 @@ def _record(word: str) -> dict[str, Any]:
     for end, text in END_CAUSES.items():
         if end.lower() == word.lower():
             return {"code": end, "title": "cause of the end of a pod", "text": text}
+    if (found := meaning_of(word)) is not None:
+        return {"code": found[0], "title": "reason of a generation job or of its rows", "text": found[1]}
     for system, field in _SYSTEMS.items():
         matching = [reason for reason in Reason if getattr(FACTS[reason], field).lower() == word.lower()]
         if matching:
@@ -81,11 +84,11 @@ def _record(word: str) -> dict[str, Any]:
                 "text": "Windlass reports one of these:",
                 "words": {reason.value: FACTS[reason].meaning for reason in matching},
             }
-    known = [*CODES, *(reason.value for reason in Reason), *END_CAUSES]
+    known = [*CODES, *(reason.value for reason in Reason), *END_CAUSES, *ITEM_REASONS]
     close = nearest(word, known) or nearest(word.upper(), known)
     raise WindlassError(
         "WL-USE-404",
         f'"{word}" is not an error code, a reason or a command',
-        evidence=f"{len(CODES)} codes and {len(Reason)} reasons are known",
+        evidence=f"{len(CODES)} codes and {len(Reason) + len(ITEM_REASONS)} reasons are known",
         remedies=tuple(f"windlass help {match}" for match in close) or ("windlass help",),
     )

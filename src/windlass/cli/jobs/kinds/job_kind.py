@@ -13,11 +13,17 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobRole:
-    """Equal pods of a job."""
+    """Equal pods of a job.
+
+    ``replicas``: number of pods. ``size``: pods of one replica, if it has several.
+    ``reserved``: its pods only have a reservation, so that they hold and request nothing yet.
+    """
 
     name: str
     replicas: int
     template: Mapping[str, Any]
+    size: int = 1
+    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,7 @@ class JobKind:
     ``group``: name of the PodGroup.
     ``selector``: label selector of the pods, by the name of the job. ``selects``: by the
     object, if the name does not tell.
+    ``drivers``: pods that are no part of the gang.
     """
 
     resource: Resource
@@ -42,6 +49,7 @@ class JobKind:
     group: Callable[[Object], str]
     selector: Callable[[str], str]
     selects: Callable[[Object], str] | None = None
+    drivers: int = 0
 
     def pods_of(self, obj: Object) -> str:
         """Return the label selector of the pods of a job."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api import jobset_fields
-from windlass.api.batch_fields import JOB_NAME as BATCH_JOB_NAME
-from windlass.api.batch_fields import queue_of_job
-from windlass.api.kubeflow_fields import (
+from windlass.api.fields import jobset
+from windlass.api.fields.batch import JOB_NAME as BATCH_JOB_NAME
+from windlass.api.fields.batch import queue_of_job
+from windlass.api.fields.kubeflow import (
     FIELDS,
     JOB_NAME,
     JOB_ROLE,
@@ -17,7 +17,7 @@ from windlass.api.kubeflow_fields import (
     KubeflowFields,
     replicas_of,
 )
-from windlass.api.leaderworkerset_fields import NAME as SET_NAME
+from windlass.api.fields.leaderworkerset import NAME as SET_NAME
 from windlass.api.resources import (
     BATCH_JOBS,
     JOB_SETS,
@@ -177,8 +177,8 @@ def _set_queue(obj: Object) -> str:
 def _set_roles(obj: Object) -> list[JobRole]:
     found = []
     for job in (obj.get("spec") or {}).get("replicatedJobs") or ():
-        spec = jobset_fields.job_spec(job)
-        pods = jobset_fields.replicas_of(job) * jobset_fields.pods_of_job(spec)
+        spec = jobset.job_spec(job)
+        pods = jobset.replicas_of(job) * jobset.pods_of_job(spec)
         found.append(JobRole(str(job.get("name") or ""), pods, spec.get("template") or {}))
     return found
 
@@ -201,7 +201,7 @@ def _set_kind(resource: Resource, roles: Callable[[Object], list[JobRole]]) -> J
         ended=_set_ended,
         succeeded=_set_succeeded,
         group=lambda obj: obj["metadata"]["name"],
-        selector=lambda name: f"{jobset_fields.JOB_SET_NAME}={name}",
+        selector=lambda name: f"{jobset.JOB_SET_NAME}={name}",
     )
 
 

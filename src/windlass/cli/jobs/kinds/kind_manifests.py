@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.batch_fields import COMPLETION_INDEX
 from windlass.api.errors import WindlassError
-from windlass.api.kubeflow_fields import FIELDS, MASTER, WORKER
+from windlass.api.fields.batch import COMPLETION_INDEX
+from windlass.api.fields.kubeflow import FIELDS, MASTER, WORKER
 from windlass.api.resources import (
     BATCH_JOBS,
     JOB_SETS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.api import leaderworkerset_fields as fields
+from windlass.api.fields import leaderworkerset
 from windlass.api.resources import LEADER_WORKER_SETS
 from windlass.cli.jobs.kinds.job_kind import JobKind, JobRole, Object
 from windlass.cli.jobs.kinds.queue_names import GROUP_PLACES, queue_named
@@ -35,7 +35,7 @@ def _first_group(obj: Object) -> str:
     name = obj["metadata"]["name"]
     if not (obj.get("spec") or {}).get("leaderWorkerTemplate"):
         return name
-    return fields.group_name(name, 0, read_set(obj).template.revision)
+    return leaderworkerset.group_name(name, 0, read_set(obj).template.revision)
 
 
 LEADER_WORKER_SET_KIND = JobKind(
@@ -47,5 +47,5 @@ LEADER_WORKER_SET_KIND = JobKind(
     ended=lambda obj: 0.0,
     succeeded=lambda obj: 0,
     group=_first_group,
-    selector=lambda name: f"{fields.NAME}={name}",
+    selector=lambda name: f"{leaderworkerset.NAME}={name}",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import ray_fields
+from windlass.api.fields import ray
 from windlass.api.resources import RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES
 from windlass.cli.jobs.kinds.job_kind import JobKind, JobRole, Object
 from windlass.cli.jobs.kinds.queue_names import RAY_PLACES, queue_named
@@ -50,7 +50,7 @@ _RAY_CLUSTER = JobKind(
     ended=lambda obj: 0.0,
     succeeded=lambda obj: 0,
     group=lambda obj: obj["metadata"]["name"],
-    selector=lambda name: f"{ray_fields.CLUSTER}={name}",
+    selector=lambda name: f"{ray.CLUSTER}={name}",
 )
 _RAY_JOB = JobKind(
     resource=RAY_JOBS,
@@ -63,7 +63,7 @@ _RAY_JOB = JobKind(
     ended=lambda obj: timestamp((obj.get("status") or {}).get("endTime")),
     succeeded=lambda obj: int((obj.get("status") or {}).get("succeeded") or 0),
     group=lambda obj: (obj.get("status") or {}).get("rayClusterName") or obj["metadata"]["name"],
-    selector=lambda name: f"{ray_fields.ORIGINATED_FROM}={name}",
+    selector=lambda name: f"{ray.ORIGINATED_FROM}={name}",
 )
 
 
@@ -95,7 +95,7 @@ _RAY_SERVICE = JobKind(
     ended=lambda obj: 0.0,
     succeeded=lambda obj: 0,
     group=_ray_service_group,
-    selector=lambda name: f"{ray_fields.ORIGINATED_FROM}={name}",
+    selector=lambda name: f"{ray.ORIGINATED_FROM}={name}",
 )
 
 RAY_KINDS = (_RAY_CLUSTER, _RAY_JOB, _RAY_SERVICE)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.api import quantities, queue_opening
+from windlass.api import quantities
 from windlass.api.errors import WindlassError
-from windlass.api.queue_opening import Queue
+from windlass.api.queues import opening as queue_opening
+from windlass.api.queues.opening import Queue
+from windlass.api.queues.tree import ROOT
 from windlass.api.resources import QUEUES
-from windlass.api.validation.scheduling.queue_tree import ROOT
 from windlass.cli import resources
 from windlass.cli.errors import missing, unless_forbidden
 from windlass.cli.jobs.requests.job_builder import JobRequest

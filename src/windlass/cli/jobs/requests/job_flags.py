@@ -174,7 +174,7 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
-    seconds = _time_limit(time) if time else 0
+    seconds = time_limit(time) if time else 0
     command_line = "windlass run" if followed else "windlass submit"
     given["elastic"] = elastic_range(given["elastic"], given["nodes"], command_line)
     if not words and given.get("resume") is None:
@@ -189,7 +189,7 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
     return request
 
 
-def _time_limit(text: str) -> int:
+def time_limit(text: str) -> int:
     """Return a time limit in seconds.
 
     A number without a unit is rejected: it means minutes in Slurm, and seconds

@@ -23,6 +23,7 @@ from windlass.cli.jobs.job_index import fetch, find
 from windlass.cli.jobs.jobs import Job, Object
 from windlass.cli.jobs.kinds.kind_manifests import build_manifest, resource_of
 from windlass.cli.jobs.requests.job_builder import JobRequest, base_name
+from windlass.kits.printable import with_article
 
 _POLL_SECONDS = 0.1
 _GONE_SECONDS = 60.0
@@ -122,7 +123,7 @@ def _check_state(request: JobRequest, job: Job) -> None:
     """Raise :class:`WindlassError` unless the job has ended and can be created again."""
     name = job.name
     if job.definition is None or not (job.resource is VOLCANO_JOBS or job.resource in SUSPEND_FIELDS):
-        raise _refused(job, f"it is a {job.kind}, which has no attempts", f"windlass show {name}")
+        raise _refused(job, f"it is {with_article(job.kind)}, which has no attempts", f"windlass show {name}")
     if is_suspended(job):
         raise _refused(job, "it is suspended, and keeps its attempts", f"windlass resume {name}")
     if not job.finished:
@@ -138,7 +139,9 @@ def _check_state(request: JobRequest, job: Job) -> None:
         word = _word(job).partition(".")[0]
         again = f"{request.command_line} --kind {word} --resume {name} -- {' '.join(request.command)}"
         raise _refused(
-            job, f"it is a {job.kind}, and the flags describe a {resource_of(request).kind}", again
+            job,
+            f"it is {with_article(job.kind)}, and the flags describe {with_article(resource_of(request).kind)}",
+            again,
         )
 
 

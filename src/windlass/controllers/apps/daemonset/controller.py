@@ -17,6 +17,7 @@ from windlass.controllers.apps.workloads import Selecting, Workload, decode_work
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import NamespaceView, RecordIndex
 from windlass.controllers.ownership import pods_of
+from windlass.controllers.replacement_delays import ReplacementDelays
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random, name_suffix
@@ -43,7 +44,7 @@ class DaemonSetController:
             self._pods, owner_or_namespace, lambda pod: pod.key, pods_of(DAEMON_SETS, unowned=True)
         )
         self._revisions_of = RecordIndex(self._revisions, owner_or_loose, lambda one: one.key)
-        self._backoff: dict[str, dict[str, tuple[float, float]]] = {}
+        self._delays = ReplacementDelays(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
     def watches(self) -> Iterable[WatchedCollection]:
         return (
@@ -66,7 +67,7 @@ class DaemonSetController:
     async def reconcile(self, key: str) -> Effects:
         stored = self._sets.items.get(key)
         if stored is None:
-            self._backoff.pop(key, None)
+            self._delays.forget(key)
             return NOTHING
         now, namespace = self._clock.now(), stored.namespace
         observed = DaemonSetSnapshot(
@@ -78,7 +79,7 @@ class DaemonSetController:
             names=NamespaceView(self._revisions.items, namespace),
             now=now,
             suffix=lambda: name_suffix(self._rng),
-            not_before={node: until for node, (until, _) in self._backoff.get(key, {}).items()},
+            not_before=self._delays.not_before(key),
         )
         effects = reconcile_daemon_set(stored.object, observed)
         self._note_failed(key, effects, now)
@@ -88,14 +89,8 @@ class DaemonSetController:
         """Delay the next replacement on nodes with a failed pod that is deleted."""
         for action in effects.deletes:
             pod = self._pods.items.get(f"{action.namespace}/{action.name}")
-            if action.resource != PODS or pod is None or pod.phase != "Failed":
-                continue
-            known = self._backoff.setdefault(key, {})
-            node = target_node(pod)
-            until, delay = known.get(node, (0.0, 0.0))
-            forgotten = now > until + 2 * MAX_BACKOFF_SECONDS
-            delay = FIRST_BACKOFF_SECONDS if forgotten or not delay else min(delay * 2, MAX_BACKOFF_SECONDS)
-            known[node] = (now + delay, delay)
+            if action.resource == PODS and pod is not None and pod.phase == "Failed":
+                self._delays.note(key, target_node(pod), now)
 
 
 def _changes_fit(old: NodeObject, new: NodeObject) -> bool:

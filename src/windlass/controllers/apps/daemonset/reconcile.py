@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.api import selectors
 from windlass.api.defaults.apps import TEMPLATE_GENERATION
-from windlass.api.driver_images import provided_part, provided_words
+from windlass.api.nodes.driver_images import provided_part, provided_words
 from windlass.api.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from windlass.api.views import NodeObject, Pod
 from windlass.controllers.apps.amounts import scaled

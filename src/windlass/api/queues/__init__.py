@@ -1,0 +1,1 @@
+"""The tree of queues: what its levels leave to one another, and the order of opening."""

@@ -1,0 +1,1 @@
+"""Reconciler of the number of workers of AIGCJobs (``spec.autoscale``)."""

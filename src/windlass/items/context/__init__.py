@@ -1,0 +1,1 @@
+"""Context that a segment of a stream gets from the segments before it."""

@@ -1,0 +1,1 @@
+"""Files of a pod: volumes, generated files, and programs on its PATH."""

@@ -1,0 +1,1 @@
+"""Simulated nodes: their pods take time, but run nothing."""

@@ -1,0 +1,1 @@
+"""``job`` templates: jobs of any kind as nodes of a workflow."""

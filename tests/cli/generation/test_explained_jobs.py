@@ -1,0 +1,92 @@
+"""AIGCJobs in ``windlass explain`` and ``show``: pods with the driver, messages, metrics, attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api.annotations import JOB_ATTEMPTS
+from windlass.api.resources import AIGC_JOBS, PODS
+from windlass.cli.jobs import attempts
+from windlass.cli.jobs.jobs import Job
+from windlass.jobs.attempt_records import ledger_text
+from windlass.jobs.attempts import Attempt, AttemptLedger
+
+
+def job(phase: str, **status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kurator.dev/v1alpha1",
+        "kind": "AIGCJob",
+        "metadata": {"name": "rows", "namespace": "default", "uid": "u-rows"},
+        "spec": {"autoscale": {"min": 1, "max": 4}, "runtimeRef": {"name": "noop"}},
+        "status": {"phase": phase, **status},
+    }
+
+
+def pod(role: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": f"rows-{role}",
+            "namespace": "default",
+            "uid": f"u-{role}",
+            "labels": {"aigc.kurator.dev/job-name": "rows"},
+        },
+        "spec": {"nodeName": "gpu1", "containers": [{"name": "main"}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_driver_is_one_of_the_desired_pods(cluster, windlass):
+    cluster.add(AIGC_JOBS, job("Running"))
+    for role in ("driver", "worker-0"):
+        cluster.add(PODS, pod(role))
+    explained = windlass("explain", "rows").out
+    assert "2 of 2 running" in explained, explained
+    assert "hold 2 pods of 2" in explained
+    assert "2 desired, 2 exist, 2 on a node" in windlass("show", "rows").out
+
+
+def test_message_of_a_job_that_tries_again_is_its_explanation(cluster, windlass):
+    cluster.add(AIGC_JOBS, job("Retrying", message="rows-worker-0: /models/none does not exist"))
+    assert "rows-worker-0: /models/none does not exist" in windlass("explain", "rows").out
+
+
+def test_metric_that_no_rule_reads_is_refused_with_those_that_exist(cluster, windlass):
+    cluster.add(AIGC_JOBS, job("Running"))
+    refused = windlass("explain", "rows", "--with", "foo=1")
+    assert refused.code != 0
+    assert "no such metric" in refused.err
+    assert "nvidia_gpu_utilization" in refused.err
+    assert windlass("explain", "rows", "--with", "pendingItems=500").code == 0
+    with_class = job("Running")
+    with_class["spec"]["autoscale"]["plugin"] = "module:Mine"
+    cluster.add(AIGC_JOBS, with_class)
+    told = windlass("explain", "rows", "--with", "foo=1")
+    assert (told.code, "nothing reports foo" in told.err) == (0, True)
+
+
+def test_done_rows_are_the_checkpoint_of_a_generation_job():
+    obj = job("Running")
+    ledger = AttemptLedger((Attempt(1, 0.0, started=1.0, ended=9.0, cause="program"), Attempt(2, 9.0)))
+    obj["metadata"]["annotations"] = {JOB_ATTEMPTS: ledger_text(ledger)}
+    found = Job("AIGCJob", obj)
+    facts = dict(attempts.facts(found, ledger, 10.0))
+    assert facts["Checkpoint"] == "its ledger: rows that are done are not done again"
+
+
+def test_workers_that_started_since_the_decision_are_told(cluster, windlass):
+    inputs = [{"name": "workersRunning", "value": 0.0, "source": "pods", "ageSeconds": 0.1}]
+    scaling = {"time": "2026-01-01T00:00:00Z", "arithmetic": "1", "inputs": inputs}
+    cluster.add(AIGC_JOBS, job("Running", scaling=scaling, workers={"running": 1, "desired": 2}))
+    for role in ("driver", "worker-0"):
+        cluster.add(PODS, pod(role))
+    explained = windlass("explain", "rows").out
+    assert "workersRunning is 1 now: the metrics are those of the decision" in explained, explained
+    assert "1/2 workers" in windlass("ps").out
+
+
+def test_missing_claim_is_told_by_show_and_explain(cluster, windlass):
+    message = "PersistentVolumeClaim films (spec.outputs.pvc.claimName) does not exist in namespace default."
+    waits = {"type": "VolumesReady", "status": "False", "message": message}
+    cluster.add(AIGC_JOBS, job("Queued", message=f"VolumeClaimUnavailable: {message}", conditions=[waits]))
+    assert message in windlass("show", "rows").out
+    assert f"VolumeClaimUnavailable: {message}" in windlass("explain", "rows").out
