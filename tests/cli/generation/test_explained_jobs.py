@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api.annotations import JOB_ATTEMPTS
-from windlass.api.resources import AIGC_JOBS, PODS
+from windlass.api.resources import AIGC_JOBS, EVENTS, PODS
 from windlass.cli.jobs import attempts
 from windlass.cli.jobs.jobs import Job
 from windlass.jobs.attempt_records import ledger_text
@@ -43,6 +43,30 @@ def test_driver_is_one_of_the_desired_pods(cluster, windlass):
     assert "2 of 2 running" in explained, explained
     assert "hold 2 pods of 2" in explained
     assert "2 desired, 2 exist, 2 on a node" in windlass("show", "rows").out
+
+
+def test_quota_of_a_job_that_runs_with_a_part_of_its_workers_is_named(cluster, windlass):
+    running = job("Running", workers={"desired": 3})
+    cluster.add(AIGC_JOBS, running)
+    for role in ("driver", "worker-0"):
+        cluster.add(PODS, pod(role))
+    assert "not created" not in windlass("explain", "rows").out
+    told = 'pods "rows-worker-{}" is forbidden: exceeded quota: small, requested: pods=1'
+    for index, stamp in ((2, "2026-01-01T00:00:01Z"), (0, "2026-01-01T00:00:00Z")):
+        event = {
+            "metadata": {"name": f"e-{index}", "namespace": "default"},
+            "involvedObject": {"kind": "AIGCJob", "name": "rows", "namespace": "default", "uid": "u-rows"},
+            "reason": "FailedCreate",
+            "message": f"Error: {told.format(index)}",
+            "lastTimestamp": stamp,
+        }
+        cluster.add(EVENTS, event)
+    explained = windlass("explain", "rows").out
+    assert f"not created:  {told.format(2)}" in explained
+    assert "what helps" in explained
+    assert told.format(2) in windlass("show", "rows").out
+    cluster.add(PODS, pod("worker-2"))  # both events are about pods that exist now
+    assert "not created" not in windlass("explain", "rows").out
 
 
 def test_message_of_a_job_that_tries_again_is_its_explanation(cluster, windlass):

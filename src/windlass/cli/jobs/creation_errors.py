@@ -6,6 +6,7 @@ Causes are a quota, a webhook, or a name that the server rejects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from windlass.api.errors import StatusError
@@ -18,12 +19,17 @@ from windlass.cli.jobs.jobs import Job
 REASON = "FailedCreate"
 _SETTLED_SECONDS = 1.0
 """Minimum age of a job in seconds. Before that, missing pods are normal."""
+_POD = re.compile(r'^pods "([^"]+)"')
 
 
-def note_creation_errors(invocation: Invocation, jobs: Sequence[Job]) -> None:
-    """Set ``creation_error`` of the jobs that wait for objects which could not be created."""
+def note_creation_errors(invocation: Invocation, jobs: Sequence[Job], *, started: bool = False) -> None:
+    """Set ``creation_error`` of the jobs that wait for objects which could not be created.
+
+    ``started``: also of jobs that run with a part of their pods.
+    """
     now = invocation.clock.now()
-    lacking = [job for job in jobs if now - job.created >= _SETTLED_SECONDS and _lacks_objects(job)]
+    settled = [job for job in jobs if now - job.created >= _SETTLED_SECONDS]
+    lacking = [job for job in settled if _lacks_objects(job) or (started and _lacks_pods(job))]
     by_uid = {uid: job for job in lacking for uid in _creators(job)}
     for namespace in sorted({job.namespace for job in lacking}):
         try:
@@ -33,7 +39,8 @@ def note_creation_errors(invocation: Invocation, jobs: Sequence[Job]) -> None:
         for event in sorted(events, key=last_seen):
             job = by_uid.get(str((event.get("involvedObject") or {}).get("uid")))
             if job is not None and event.get("reason") == REASON:
-                job.creation_error = str(event.get("message") or "").removeprefix("Error: ")
+                error = str(event.get("message") or "").removeprefix("Error: ")
+                job.creation_error = job.creation_error if _names_pod_of(job, error) else error
 
 
 def creation_remedies(error: str) -> list[str]:
@@ -53,6 +60,19 @@ def _lacks_objects(job: Job) -> bool:
     if record is None:
         return len(job.pods) < job.members
     return record.code is Reason.WAITING_FOR_MEMBERS
+
+
+def _lacks_pods(job: Job) -> bool:
+    """Return whether a job that has started has fewer pods than it should have."""
+    if job.definition is None or job.waiting or job.finished or job.idle or job.phase == "Suspended":
+        return False
+    return len(job.pods) < job.desired_pods
+
+
+def _names_pod_of(job: Job, error: str) -> bool:
+    """Return whether an error is about a pod that was created since."""
+    named = _POD.search(error)
+    return named is not None and any(pod["metadata"]["name"] == named[1] for pod in job.pods)
 
 
 def _creators(job: Job) -> Iterable[str]:

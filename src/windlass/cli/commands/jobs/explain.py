@@ -66,7 +66,7 @@ def command(invocation: Invocation, job: str, scores: bool, metrics: tuple[str, 
 
         return scaling_trial.show(invocation, found, metrics)
     record = found.explanation if found.waiting else None
-    note_creation_errors(invocation, [found])
+    note_creation_errors(invocation, [found], started=True)
     creation_error = found.creation_error
     network = network_record(invocation, found)
     stages = stage_reasons.waiting_stages(invocation, found)
@@ -338,6 +338,7 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
     queue = f"queue {job.queue} had enough capacity, and the pods fit on these nodes"
     if job.scheduler and (remote or job.scheduler != _DEFAULT_SCHEDULER):
         queue = f"its scheduler is {job.scheduler}, not Windlass"
+    failure = str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "")
     placeholder = "the command is unknown, so a placeholder runs" if job.placeholder else ""
     return pairs(
         [
@@ -345,7 +346,8 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
             ("pods", f"{up} of {job.desired_pods} running"),
             ("workers", f"{workers} run" if (workers := shard_workers(job.obj)) else ""),
             ("waiting", waiting_pods(job, apart=[stage.name for stage in stages])),
-            ("not created", str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "")),
+            ("not created", failure or job.creation_error),
+            ("what helps", "\n".join(creation_remedies(job.creation_error)) if job.creation_error else ""),
             ("problems", problems),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),

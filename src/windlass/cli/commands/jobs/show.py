@@ -31,7 +31,7 @@ from windlass.kits.timestamps import age, rfc3339
 def command(invocation: Invocation, job: str) -> int:
     """Show one job."""
     found = find(invocation, job)
-    note_creation_errors(invocation, [found])
+    note_creation_errors(invocation, [found], started=True)
     if invocation.structured:
         record = as_record(found)
         record["ranks"] = [_rank(pod) for pod in _sorted(found)]
