@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import Resource
+from windlass.api.resources import PODS, Resource
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import key_of
@@ -31,6 +31,8 @@ from windlass.controllers.expectations import Written
 
 PARALLEL = 32
 """Maximum number of concurrent actions of one stage."""
+QUOTA = "exceeded quota"
+"""Part of the message of a request that a ResourceQuota refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ class EffectExecutor:
         try:
             return _written(resource, await self._client.create(resource, obj, metadata.get("namespace")))
         except StatusError as problem:
-            if problem.reason != "AlreadyExists":
+            # A used-up quota refuses an object that exists as well, before the server finds its name.
+            over_quota = QUOTA in problem.message and resource is not PODS
+            if problem.reason != "AlreadyExists" and not over_quota:
                 raise
             present = await self._client.find(resource, metadata["name"], metadata.get("namespace"))
             if present is None or not _same_controller(obj, present):

@@ -242,6 +242,36 @@ spec:
     assert len(world.pods()) == 3
 
 
+def test_node_with_an_object_that_exists_goes_on_under_a_used_up_quota() -> None:
+    world = WorkflowWorld(
+        """
+metadata: {name: w}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - {name: m, template: train, withItems: [a, b]}
+  - name: train
+    job: {manifest: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, spec: {minAvailable: 1}}}
+"""
+    )
+    refusal = "jobs is forbidden: exceeded quota: q, requested: count/jobs=1"
+
+    def used_up(verb: str, resource: Any, obj: Any) -> errors.StatusError | None:
+        full = (verb, resource) == ("create", VOLCANO_JOBS) and world.api.objects(VOLCANO_JOBS)
+        return errors.forbidden(VOLCANO_JOBS, obj["metadata"]["name"], refusal) if full else None
+
+    world.api.reject = used_up
+    world.settle()
+    (job,) = world.api.objects(VOLCANO_JOBS)
+    assert "1 node waits for a quota" in world.status()["message"]
+    key = f"default/{job['metadata']['name']}"
+    world.api.change(VOLCANO_JOBS, key, status={"state": {"phase": "Completed"}})
+    world.settle()
+    assert sorted(world.phases().values()).count("Succeeded") == 1, world.phases()
+
+
 def test_nodes_of_one_lock_and_key_run_once() -> None:
     """Nodes of two keys end at once, when the ConfigMap of the cache is not there yet."""
     manifest = """

@@ -23,7 +23,7 @@ from windlass.api.resources import (
 )
 from windlass.client.client import Client
 from windlass.client.informers import Informer, key_of
-from windlass.controllers.apply_effects import Failure
+from windlass.controllers.apply_effects import QUOTA, Failure
 from windlass.controllers.custom_kinds import FollowedKinds, kinds_of
 from windlass.controllers.effects import NOTHING, Create, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
@@ -48,7 +48,6 @@ from windlass.workflow.templates import holder_scopes
 
 Json = dict[str, Any]
 READERS = 8
-QUOTA = "exceeded quota"
 """Maximum number of logs and objects that are read concurrently."""
 LARGE_BYTES = 96 * 1024
 """Size (bytes) from which on a workflow is reconciled less often."""
