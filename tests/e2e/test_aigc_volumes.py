@@ -76,10 +76,8 @@ def remedy(message: str) -> str:
     return found[0]
 
 
-def group_is_admitted(box: Box, name: str) -> bool:
-    groups = [one for one in box.items("podgroups") if one["metadata"]["name"] == name]
-    phases = [(one.get("status") or {}).get("phase") for one in groups]
-    return bool(phases) and phases[0] not in (None, "Pending")
+def groups(box: Box, name: str) -> list[dict[str, Any]]:
+    return [one for one in box.items("podgroups") if one["metadata"]["name"].startswith(name)]
 
 
 def wait_for_the_end(box: Box, name: str) -> dict[str, Any]:
@@ -97,14 +95,13 @@ def test_job_before_its_claim_holds_no_gpu_and_goes_on_by_itself(box: Box, form)
     name = f"early-{form.__name__}"
     box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(form(name)))
     box.wait_for("the claim is missed", lambda: condition(box, name).get("status") == "False")
-    box.wait_for("the group is admitted", lambda: group_is_admitted(box, name))
     found = condition(box, name)
     assert found["reason"] == "VolumeClaimUnavailable"
     words = f"PersistentVolumeClaim {name} (spec.outputs.pvc.claimName) does not exist in namespace default"
     for command in ("show", "explain"):
         shown = " ".join(box.windlass(command, name).stdout.split())
         assert words in shown, shown
-    assert pods(box, name) == []
+    assert (pods(box, name), groups(box, name)) == ([], [])
     document, creation = re.fullmatch(r"echo '(.*)' \| kubectl (.*)", remedy(found["message"])).groups()  # type: ignore[union-attr]
     box.kubectl(*shlex.split(creation), stdin=document)
     created = box.get(f"pvc/{name}")["metadata"]["creationTimestamp"]

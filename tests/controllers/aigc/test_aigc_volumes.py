@@ -7,14 +7,28 @@ from typing import Any
 import pytest
 from aigc_world import AigcWorld, aigc_job
 
-from windlass.api.resources import AIGC_JOBS, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS
+from windlass.api.resources import AIGC_JOBS, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from windlass.cli.generation import progress
+from windlass.cli.jobs.jobs import Job
 from windlass.controllers.aigc.reconcile import MISSING_SECONDS
 from windlass.jobs.aigc.volumes import CONDITION
 
 OUTPUTS = {"outputs": {"pvc": {"claimName": "films"}}}
 INPUT = {"input": {"source": "pvc", "pvc": {"claimName": "films", "path": "rows.jsonl"}}}
 ROWS = {"input": {"source": "configMap", "configMap": {"name": "films", "key": "rows.jsonl"}}}
+MODEL = {"model": {"name": "m", "source": "pvc://films/m"}}
+CACHE = {"model": {"name": "m", "source": "hf", "preload": {"strategy": "PVC", "claimName": "films"}}}
+
+
+def template(pod: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": "worker", **container}], **(pod or {})}}}
+
+
+CLAIM_VOLUME = template({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "films"}}]})
+MAP_VOLUME = template(
+    {"volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "films"}}]}}]}
+)
+MAP_ENV = template(envFrom=[{"configMapRef": {"name": "films"}}])
 STAGES = [
     {"name": "prepare", "kind": "cpu"},
     {"name": "infer", "kind": "gpu", "resources": {"limits": {"nvidia.com/gpu": 1}}},
@@ -39,12 +53,33 @@ def ready(world: AigcWorld) -> dict[str, Any]:
         (OUTPUTS, "spec.outputs.pvc.claimName", PERSISTENT_VOLUME_CLAIMS, "VolumeClaimUnavailable"),
         (INPUT, "spec.input.pvc.claimName", PERSISTENT_VOLUME_CLAIMS, "VolumeClaimUnavailable"),
         (ROWS, "spec.input.configMap.name", CONFIG_MAPS, "Misconfigured"),
+        (MODEL, "spec.model.source", PERSISTENT_VOLUME_CLAIMS, "VolumeClaimUnavailable"),
+        (CACHE, "spec.model.preload.claimName", PERSISTENT_VOLUME_CLAIMS, "VolumeClaimUnavailable"),
+        (
+            CLAIM_VOLUME,
+            "spec.template.spec.volumes[0].persistentVolumeClaim.claimName",
+            PERSISTENT_VOLUME_CLAIMS,
+            "VolumeClaimUnavailable",
+        ),
+        (
+            MAP_VOLUME,
+            "spec.template.spec.volumes[0].projected.sources[0].configMap.name",
+            CONFIG_MAPS,
+            "Misconfigured",
+        ),
+        (
+            MAP_ENV,
+            "spec.template.spec.containers[0].envFrom[0].configMapRef.name",
+            CONFIG_MAPS,
+            "Misconfigured",
+        ),
     ],
 )
 def test_no_pod_is_created_before_the_named_object_exists(spec, field, resource, reason):
     world = AigcWorld(aigc_job(**spec, **EAGER))
     world.settle()
-    assert world.pods() == []
+    assert (world.pods(), world.group) == ([], None)  # an admitted PodGroup would hold a share of its queue
+    assert field in Job("AIGCJob", world.job).condition_message
     condition = ready(world)
     assert (condition["status"], condition["reason"]) == ("False", reason)
     assert f"{resource.kind} films ({field}) does not exist in namespace default" in condition["message"]
@@ -59,8 +94,39 @@ def test_no_pod_is_created_before_the_named_object_exists(spec, field, resource,
     assert "Volumes" not in dict(progress.facts(world.job))
 
 
-def test_claim_brings_the_jobs_that_name_it_to_the_controller():
-    world = AigcWorld(aigc_job(**OUTPUTS))
+def test_optional_reference_holds_no_pod():
+    optional = {"name": "films", "optional": True}
+    reference = {"name": "A", "valueFrom": {"configMapKeyRef": {**optional, "key": "a"}}}
+    volumes = {"volumes": [{"name": "v", "configMap": optional}]}
+    world = AigcWorld(aigc_job(**template(volumes, env=[reference]), **EAGER))
+    world.settle()
+    assert world.pods() == ALL
+
+
+def test_claim_of_the_template_of_a_stage_is_looked_at():
+    stages = [STAGES[0], {**STAGES[1], **CLAIM_VOLUME}]
+    world = AigcWorld(aigc_job(gpus=0, replicas=None, stages=stages))
+    world.settle()
+    assert "(spec.stages[1].template.spec.volumes[0]." in ready(world)["message"]
+    assert world.pods() == []
+
+
+def test_claim_that_goes_before_the_first_pod_takes_the_group_out_of_its_queue():
+    world = AigcWorld(aigc_job(**OUTPUTS, **EAGER))
+    world.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
+    world.reconcile()
+    world.reconcile()
+    assert world.group is not None
+    for name in world.pods():
+        world.api.remove(PODS, f"default/{name}")
+    world.api.remove(PERSISTENT_VOLUME_CLAIMS, "default/films")
+    world.settle()
+    assert (world.group, world.pods()) == (None, [])
+
+
+@pytest.mark.parametrize("spec", [OUTPUTS, MODEL, CACHE, CLAIM_VOLUME])
+def test_claim_brings_the_jobs_that_name_it_to_the_controller(spec):
+    world = AigcWorld(aigc_job(**spec))
     world.settle()
     watched = [one for one in world.controller.watches() if one.informer is world.controller._objects._claims]
     world.api.put(PERSISTENT_VOLUME_CLAIMS, claim())

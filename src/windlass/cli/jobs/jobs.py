@@ -32,6 +32,7 @@ from windlass.cli.jobs.kinds.queue_names import queue_named
 from windlass.cli.jobs.kinds.workload_kinds import IDLE
 from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
+from windlass.jobs.aigc.volumes import CONDITION as VOLUMES_READY
 
 Object = dict[str, Any]
 
@@ -278,13 +279,18 @@ class Job:
 
     @property
     def condition_message(self) -> str:
-        """Message of the condition that says why it waits, if there is no explanation."""
+        """Message of the condition that says why it waits, if there is no explanation.
+
+        An AIGCJob that lacks claims or ConfigMaps has no PodGroup: the first of them is named.
+        """
         for obj in (self.group, *self.pods, self.obj):
             for kind, status in (("Unschedulable", "True"), ("PodScheduled", "False")):
                 current = condition(obj or {}, kind)
                 if current is not None and current.get("status") == status:
                     return str(current.get("message") or current.get("reason") or "")
-        return ""
+        volumes = condition(self.obj, VOLUMES_READY) or {}
+        lacking = volumes.get("status") == "False" and self.group is None
+        return str(volumes.get("message") or "").partition(". ")[0] if lacking else ""
 
     @property
     def gates(self) -> list[str]:

@@ -142,7 +142,7 @@ class AigcJobController:
         return effects
 
     async def _missing(self, obj: Json, pods: Iterable[Pod]) -> tuple[MissingVolume, ...]:
-        """Return what the driver cannot mount. One that runs, or has run, has mounted it."""
+        """Return the named objects that pods lack. A driver that runs, or has run, began with all of them."""
         if any(pod.labels.get(aigc.ROLE) == "driver" and pod.phase != "Pending" for pod in pods):
             return ()
         finished = aigc.part(obj, "status").get("phase") in ("Succeeded", "Failed")

@@ -100,7 +100,7 @@ class BatchObjects:
 
 def _claims_of(job: StoredObject) -> Iterable[str]:
     """Return the keys of the claims that a job names."""
-    if b'"pvc"' not in job.raw:
+    if b'"claimName"' not in job.raw and aigc.CLAIM_SCHEME.encode() not in job.raw:
         return ()
     namespace = job.key.partition("/")[0]
     volumes = named_volumes(aigc.part(job.object, "spec"))

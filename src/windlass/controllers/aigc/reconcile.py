@@ -105,7 +105,7 @@ class AigcSnapshot:
     ``token``: new token, for a job without Secret.
     ``stage_groups``: name → PodGroup of a stage behind the first.
     ``priorities``: PriorityClass → value. ``now``: Unix seconds.
-    ``missing``: claims and ConfigMaps that the driver cannot mount.
+    ``missing``: claims and ConfigMaps that pods of the job need.
     ``removal``: pod that removes the outputs before the job is deleted.
     """
 
@@ -347,9 +347,14 @@ class _Reconciliation:
 
     def _group_is_unused(self, decision: NextActions) -> bool:
         """Return whether no pod needs the PodGroup any more. That of a finished gang is kept with its pods."""
-        if decision.state.phase is JobPhase.SUSPENDED:
+        if decision.state.phase is JobPhase.SUSPENDED or self._kept_out:
             return True
         return decision.state.phase in FINAL and not decision.delete and not self.pods
+
+    @property
+    def _kept_out(self) -> bool:
+        """Return whether the job has no PodGroup yet. One that is admitted holds a share of its queue."""
+        return bool(self.observed.missing) and not self.pods
 
     def _own_group(self) -> Json | None:
         return own_group(self.observed.group, self.job.definition.uid)
@@ -362,6 +367,8 @@ class _Reconciliation:
             self._report_foreign_group(self.observed.group)
             return
         self._create_objects()
+        if self._kept_out:
+            return
         if group is None:
             self.plan.stage(Create(POD_GROUPS, bodies.build_group(self.job, self.observed.priorities)))
         else:

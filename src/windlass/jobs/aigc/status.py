@@ -70,7 +70,7 @@ class Observation:
     ``admitted``: its PodGroup was admitted to the queue; ``None``: it has none yet.
     ``batch``: status of the driver; ``None``: not read. ``outputs``: path of the outputs.
     ``stopped``: the driver writes the rows that are done, as the job has failed.
-    ``missing``: claims and ConfigMaps that the driver cannot mount.
+    ``missing``: claims and ConfigMaps that pods of the job need.
     ``model``: ``Ready``, ``Fetching`` or ``Absent`` on the nodes; empty: none is preloaded.
     """
 
