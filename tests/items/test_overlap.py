@@ -131,3 +131,37 @@ def test_dead_letters_do_not_replace_the_input(tmp_path: Path) -> None:
         except PlaceError as error:
             told = str(error)
         assert (f"spec.items.deadLetter.path leads to {rows}" in told) == refused, told
+
+
+@pytest.mark.parametrize("place", ["", "done/", "out.jsonl"])
+def test_outputs_inside_the_input_folder_are_no_rows(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "fold"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("cup")
+    output = f"{folder}/{place}"
+    spec = {
+        "input": {"path": str(folder), "format": "dir"},
+        "items": {"deadLetter": {"path": str(folder / "dead.jsonl")}},
+        "outputs": {"path": output},
+        "runtimeRef": {"name": "builtin-generate"},
+    }
+    batch = parse_batch({"metadata": {"name": "job", "uid": "u"}, "spec": spec})
+    places = places_of(batch, {})
+    for taken_over in (0, 2):
+        prepare(places, batch, {})
+        counts = BatchAdmission(batch, places, {}).run()
+        assert (counts.total, counts.taken_over) == (2, taken_over)
+        for path in (places.output, places.branch):
+            path.write_text('{"id": "a.txt", "text": "Cup"}\n{"id": "b.txt", "text": "Cup"}\n')
+        (folder / "dead.jsonl").write_text("{}\n")
+
+
+def test_outputs_inside_a_folder_of_row_files_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    batch = batch_of({"path": str(tmp_path)}, tmp_path / "sums.jsonl")
+    places = places_of(batch, {})
+    for _ in range(2):
+        prepare(places, batch, {})
+        assert BatchAdmission(batch, places, {}).run().total == 2
+        places.output.write_text('{"id": "c", "text": "Cup"}\n')

@@ -24,7 +24,7 @@ from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.database import VERSION, LedgerFile
 from windlass.items.ledger.journal import RowJournal
 from windlass.items.outputs import existing_rows
-from windlass.items.overlap import earlier_files
+from windlass.items.overlap import earlier_files, written_files
 from windlass.items.places import Places
 from windlass.items.prompts import Prompt, PromptError
 from windlass.items.rows import EmptyInputError, Identities, Row
@@ -158,7 +158,8 @@ class BatchAdmission:
         by = compile_expression(batch.grouping.by) if batch.grouping.by else None
         weight = compile_expression(batch.grouping.weight_field) if batch.grouping.weight_field else None
         encode = msgspec.json.Encoder().encode
-        for row in open_rows(batch.input, self.environment, self.places.state):
+        written = written_files(batch, self.places, self.environment)
+        for row in open_rows(batch.input, self.environment, self.places.state, written):
             name = identities.assign(row)
             group = self._group(row, by, weight)
             number = self.counts.total

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from windlass.items import object_store
-from windlass.items.rows import InputError, Row, read, read_folder
+from windlass.items.rows import InputError, Row, is_among, read, read_folder
 from windlass.items.spec import INPUT_MOUNT, InputSpec
 
 SAMPLE_ROWS = 16
@@ -21,10 +21,13 @@ _HTTP_TIMEOUT = 60.0
 _ENDINGS = {"jsonl": (".jsonl", ".ndjson", ".json"), "csv": (".csv",), "parquet": (".parquet", ".pq")}
 
 
-def open_rows(given: InputSpec, environment: Mapping[str, str], scratch: Path) -> Iterator[Row]:
+def open_rows(
+    given: InputSpec, environment: Mapping[str, str], scratch: Path, omitted: Collection[Path] = ()
+) -> Iterator[Row]:
     """Return the rows of an input. Raises :class:`InputError` if it cannot be read at all.
 
-    ``scratch``: folder for the copy of what is fetched.
+    ``scratch``: folder for the copy of what is fetched. ``omitted``: files of a folder that are
+    no input, such as outputs.
     """
     if not given.source:
         return _samples()
@@ -34,7 +37,7 @@ def open_rows(given: InputSpec, environment: Mapping[str, str], scratch: Path) -
         return _from_path(_fetch(given, scratch), given.format)
     if given.source == "s3":
         return _from_path(_fetch_object(given, scratch), given.format)
-    return _from_path(_file_path(given, environment), given.format)
+    return _from_path(_file_path(given, environment), given.format, omitted)
 
 
 def _samples() -> Iterator[Row]:
@@ -59,7 +62,7 @@ def _file_path(given: InputSpec, environment: Mapping[str, str]) -> Path:
     return Path(given.path)
 
 
-def _from_path(path: Path, format: str) -> Iterator[Row]:
+def _from_path(path: Path, format: str, omitted: Collection[Path] = ()) -> Iterator[Row]:
     try:
         is_folder = path.is_dir()
         if not is_folder:
@@ -69,12 +72,14 @@ def _from_path(path: Path, format: str) -> Iterator[Row]:
     if format == "dir":
         if not is_folder:
             raise InputError(f"{path} is not a folder: format is dir")
-        return read_folder(path)
+        return read_folder(path, omitted)
     if not is_folder:
         return _file(path, format)
     endings = _ENDINGS[format]
     names = (one for one in sorted(path.iterdir()) if not one.name.startswith("."))
-    files = [one for one in names if one.name.removesuffix(".gz").endswith(endings)]
+    files = [
+        one for one in names if one.name.removesuffix(".gz").endswith(endings) and not is_among(one, omitted)
+    ]
     if not files:
         raise InputError(f"{path} has no file that ends with {' or '.join(endings)}")
     return _files(files, format)

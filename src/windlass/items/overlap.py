@@ -90,5 +90,12 @@ def earlier_files(batch: BatchSpec, places: Places, environment: Mapping[str, st
     return [path for path in found if source is None or not same_file(source, path)]
 
 
+def written_files(batch: BatchSpec, places: Places, environment: Mapping[str, str]) -> list[Path]:
+    """Return the files that a batch writes or has written, which are no rows of an input folder around them."""
+    dead = batch.items.dead_letter_path
+    own = [places.output, places.branch, *([Path(dead)] if dead else [])]
+    return own + earlier_files(batch, places, environment)
+
+
 def _is_written(path: Path) -> bool:
     return path.stem in ("outputs", "outputs.below") or state_of(path).is_dir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -138,12 +138,19 @@ def read_parquet(stream: BinaryIO) -> Iterator[Row]:
         raise InputError(str(error)) from None
 
 
-def read_folder(folder: Path) -> Iterator[Row]:
-    """Return one row for each file below a folder, in the order of their paths."""
+def is_among(path: Path, others: Collection[Path]) -> bool:
+    """Return whether a path leads to one of other files, also through links and mounts."""
+    found = (other for other in others if other.name == path.name)
+    return any(other.exists() and path.samefile(other) for other in found)
+
+
+def read_folder(folder: Path, omitted: Collection[Path] = ()) -> Iterator[Row]:
+    """Return one row for each file below a folder, in the order of their paths, without ``omitted`` files."""
     number = 0
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder)
-        if not path.is_file() or any(part.startswith(".") for part in relative.parts):
+        hidden = any(part.startswith(".") for part in relative.parts)
+        if hidden or not path.is_file() or is_among(path, omitted):
             continue
         number += 1
         size = path.stat().st_size
