@@ -136,9 +136,7 @@ def retry(invocation: Invocation, job: Job, ids: Sequence[str]) -> str:
             "WL-ITEMS-409",
             f"{job.name} has ended, and dead letters of an ended job run again together",
             evidence=f"its state is {job.state}",
-            remedies=(
-                remedy_with_target(f"windlass items retry {job.name}", invocation.context.target_flags),
-            ),
+            remedies=(_command(invocation, job, "items retry"),),
         )
     status = job.obj.get("status") or {}
     count = int((status.get("items") or {}).get("deadLetter") or 0)
@@ -160,10 +158,10 @@ def has_ended(job: Job) -> bool:
 def not_reached(invocation: Invocation, job: Job) -> WindlassError:
     """Return the error about a job that cannot tell its items now."""
     phase = str((job.obj.get("status") or {}).get("phase") or "Pending")
-    command, message = f"windlass show {job.name}", f"the driver of {job.name} does not answer"
+    verb, message = "show", f"the driver of {job.name} does not answer"
     evidence = f"it keeps the items while the job runs; the state of the job is {job.state}"
     if phase == "Suspended":
-        command, message = f"windlass resume {job.name}", f"{job.name} is suspended"
+        verb, message = "resume", f"{job.name} is suspended"
         evidence = "its rows are kept, and nothing runs that could read them"
     elif phase in _IDLE:
         message, evidence = f"{job.name} has not started", f"its phase is {phase}: no row was tried yet"
@@ -171,8 +169,14 @@ def not_reached(invocation: Invocation, job: Job) -> WindlassError:
         "WL-ITEMS-503",
         message,
         evidence=evidence,
-        remedies=(remedy_with_target(command, invocation.context.target_flags),),
+        remedies=(_command(invocation, job, verb),),
     )
+
+
+def _command(invocation: Invocation, job: Job, verb: str) -> str:
+    """Return a command about a job, for users to copy."""
+    command = f"windlass {verb} {job.name}{invocation.namespace_flag(job.namespace)}"
+    return remedy_with_target(command, invocation.context.target_flags)
 
 
 def _of_outputs(invocation: Invocation, job: Job, limit: int) -> tuple[list[dict[str, Any]], dict[str, int]]:
@@ -190,9 +194,7 @@ def _of_outputs(invocation: Invocation, job: Job, limit: int) -> tuple[list[dict
             evidence=f"its rows are kept in {state}; a retry goes on with those that are left"
             if ended
             else evidence,
-            remedies=(
-                remedy_with_target(f"windlass items retry {job.name}", invocation.context.target_flags),
-            ),
+            remedies=(_command(invocation, job, "items retry"),),
         )
     found: list[dict[str, Any]] = []
     reasons: Counter[str] = Counter()
