@@ -153,7 +153,8 @@ def test_scale_of_kubeflow_and_batch_jobs(windlass, cluster):
     assert (replicas["Worker"]["replicas"], replicas["Master"]["replicas"]) == (3, 1)
     assert replicas["Worker"]["template"] == TEMPLATE
     assert windlass("suspend", "jaxjob").code == 0
-    assert windlass("scale", "jaxjob", "worker=4").out == "jaxjob has 4 pods now\n"
+    resumed = "It is suspended, and runs with its new size after: windlass resume jaxjob"
+    assert windlass("scale", "jaxjob", "worker=4").out == f"jaxjob has 4 pods now. {resumed}\n"
     assert windlass("scale", "indexed", "5").out == "indexed has 5 pods now\n"
     spec = spec_of(cluster, BATCH_JOBS, "indexed")
     assert (spec["parallelism"], spec["completions"]) == (5, 5)

@@ -134,8 +134,10 @@ def scale_job(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> st
             continue
         wanted = {**current.obj, "spec": _merged(current.obj, patch)}
         if job.resource is AIGC_JOBS and not wanted["spec"].get("stages"):
-            return size_result(job.name, current.obj, wanted["spec"])
-        return f"has {_size_text(wanted, job)} now{_limit(wanted, job)}"
+            done = size_result(job.name, current.obj, wanted["spec"])
+        else:
+            done = f"has {_size_text(wanted, job)} now{_limit(wanted, job)}"
+        return done + _until_resumed(invocation, current)
     raise _refusal(
         job,
         "scale",
@@ -152,6 +154,14 @@ def _limit(obj: Object, job: Job) -> str:
     if completions is None or parallelism <= int(completions):
         return ""
     return f": spec.completions is {completions}, and no more run at once (spec.parallelism is {parallelism})"
+
+
+def _until_resumed(invocation: Invocation, job: Job) -> str:
+    """Return that a job is suspended, and how it starts again; empty if it is not."""
+    if not is_suspended(job):
+        return ""
+    command = _remedy(invocation, job, f"windlass resume {job.name}")
+    return f". It is suspended, and runs with its new size after: {command}"
 
 
 def _scale_patch(invocation: Invocation, job: Job, counts: Mapping[str, int]) -> Object:
