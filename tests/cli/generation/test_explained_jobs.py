@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from windlass.api.annotations import JOB_ATTEMPTS
 from windlass.api.resources import AIGC_JOBS, EVENTS, PODS
 from windlass.cli.jobs import attempts
@@ -114,3 +116,40 @@ def test_missing_claim_is_told_by_show_and_explain(cluster, windlass):
     cluster.add(AIGC_JOBS, job("Queued", message=f"VolumeClaimUnavailable: {message}", conditions=[waits]))
     assert message in windlass("show", "rows").out
     assert f"VolumeClaimUnavailable: {message}" in windlass("explain", "rows").out
+
+
+@pytest.mark.parametrize(
+    ("phase", "words", "code", "command"),
+    [
+        ("Succeeded", ("retry", "rows", "a"), "WL-ITEMS-409", "windlass items retry rows -n team"),
+        ("Suspended", ("dead", "rows"), "WL-ITEMS-503", "windlass resume rows -n team"),
+        ("Succeeded", ("dead", "rows"), "WL-ITEMS-404", "windlass items retry rows -n team"),
+    ],
+)
+def test_remedies_about_items_name_the_namespace(cluster, windlass, phase, words, code, command):
+    other = job(phase)
+    other["metadata"]["namespace"] = "team"
+    cluster.add(AIGC_JOBS, other)
+    refused = windlass("items", *words, "-n", "team")
+    assert f"error[{code}]" in refused.err
+    assert command in refused.err
+
+
+def test_scale_tells_that_the_job_is_suspended(cluster, windlass):
+    suspended = job("Suspended")
+    suspended["spec"]["policy"] = {"suspend": True}
+    cluster.add(AIGC_JOBS, suspended)
+    done = windlass("scale", "rows", "2").out
+    assert done.startswith("rows is asked for 2 workers")
+    assert done.endswith("It is suspended, and runs with its new size after: windlass resume rows\n")
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_empty_name_of_a_generation_job_is_refused(windlass, tmp_path, name):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,name\na,cup\n")
+    refused = windlass("generate", str(rows), "--dry-run", "--name", name, "--", "cat")
+    assert refused.code == 2
+    assert "error[WL-USE-400]: --name is empty" in refused.err
+    assert f"windlass generate {rows} --name NAME -- cat\n" in refused.err
+    assert windlass("generate", str(rows), "--dry-run", "--", "cat").code == 0

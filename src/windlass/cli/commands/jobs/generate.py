@@ -73,7 +73,7 @@ CONTEXT = {"allow_interspersed_args": True}
 @click.option("--scorer", metavar="NAME", default="", help="length, language, regex, judge or MODULE:NAME.")
 @click.option("--queue", metavar="NAME", default="", help="Queue of the job.")
 @click.option("--priority", metavar="NAME", default="", help="urgent, high, medium or low. [default: medium]")
-@click.option("--name", metavar="NAME", default="", help="Name of the job. [default: from FILE]")
+@click.option("--name", metavar="NAME", default=None, help="Name of the job. [default: from FILE]")
 @click.option("--detach", "detached", is_flag=True, help="Return when the job is queued.")
 @click.option("--dry-run", is_flag=True, help="Print the manifest of the job, and create nothing.")
 @click.option("-o", "output", metavar="FORMAT", default="", help=f"{formats_text(FORMATS)}.")
@@ -83,7 +83,7 @@ def command(
     file: str,
     words: tuple[str, ...],
     result: str,
-    name: str,
+    name: str | None,
     detached: bool,
     dry_run: bool,
     **given: Any,
@@ -100,7 +100,11 @@ def command(
         inline=invocation.target.remote,
         **{key: given[key] for key in GenerationRequest.__slots__ if key in given},
     )
-    obj = build(request, name or name_of(file, rng.name_suffix(rng.system())), invocation.home_namespace)
+    if name is None:
+        name = name_of(file, rng.name_suffix(rng.system()))
+    elif not name.strip():
+        raise _unnamed(request)
+    obj = build(request, name, invocation.home_namespace)
     if dry_run:
         _print(invocation, obj)
         return errors.OK
@@ -116,6 +120,17 @@ def command(
         return _queued(invocation, created) if detached else _follow(invocation, created)
     except KeyboardInterrupt:
         return _interrupted(invocation, created, obj)
+
+
+def _unnamed(request: GenerationRequest) -> WindlassError:
+    """Return the error about an empty name, such as that of a variable of a shell that is not set."""
+    command, dashes, words = again(request).partition(" -- ")
+    return WindlassError(
+        "WL-USE-400",
+        "--name is empty: a job cannot have this name",
+        evidence="without --name, each run gets a name of its own from FILE",
+        remedies=(f"{command} --name NAME{dashes}{words}", f"{command}{dashes}{words}"),
+    )
 
 
 def _queued(invocation: Invocation, created: dict[str, Any]) -> int:
@@ -225,10 +240,11 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
         if status.get("message"):
             invocation.note(status["message"])
         dead = (status.get("items") or {}).get("deadLetter")
+        own = metadata["name"] + invocation.namespace_flag(metadata["namespace"])
         if dead:
-            invocation.note(f"{plural(dead, 'row')} failed: windlass items dead {metadata['name']}")
+            invocation.note(f"{plural(dead, 'row')} failed: windlass items dead {own}")
         if phase != "Succeeded" and not status.get("failure") and progress.left_of(status):
-            invocation.note(f"to go on with the rows that are left: windlass items retry {metadata['name']}")
+            invocation.note(f"to go on with the rows that are left: windlass items retry {own}")
         if status.get("outputs"):
             invocation.out.line(status["outputs"])
     return errors.OK if phase == "Succeeded" else errors.FAILED
