@@ -161,6 +161,28 @@ class TestKubeconfig:
         kubeconfig.write(state, "https://127.0.0.1:7443")
         assert load(state.kubeconfig).namespace == "default"
 
+    def test_contexts_that_its_user_added_are_kept(self, state: StateFolder) -> None:
+        kubeconfig.write(state, "https://127.0.0.1:6443")
+        config = yaml.safe_load(state.kubeconfig.read_text())
+        config["clusters"].insert(0, {"name": "prod", "cluster": {"server": "https://prod:6443"}})
+        config["users"].append({"name": "me", "user": {"token": "t"}})
+        config["contexts"].append({"name": "prod", "context": {"cluster": "prod", "user": "me"}})
+        config |= {"current-context": "prod", "preferences": {"colors": True}}
+        state.kubeconfig.write_text(yaml.safe_dump(config))
+        kubeconfig.write(state, "https://127.0.0.1:7443")
+        assert load(state.kubeconfig).server == "https://prod:6443"
+        own = load(state.kubeconfig, kubeconfig.NAME)
+        assert (own.server, own.token) == ("https://127.0.0.1:7443", pki.read_token(state))
+        assert yaml.safe_load(state.kubeconfig.read_text())["preferences"] == {"colors": True}
+        written = state.kubeconfig.stat().st_mtime_ns
+        kubeconfig.write(state, "https://127.0.0.1:7443")
+        assert state.kubeconfig.stat().st_mtime_ns == written
+        assert state.kubeconfig.stat().st_mode & 0o777 == 0o600
+        config["contexts"] = []  # the context of the user is gone, and is no longer the current one
+        state.kubeconfig.write_text(yaml.safe_dump(config))
+        kubeconfig.write(state, "https://127.0.0.1:7443")
+        assert load(state.kubeconfig).server == "https://127.0.0.1:7443"
+
 
 class TestWho:
     def test_tokens(self) -> None:
