@@ -30,8 +30,8 @@ from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex, StoredObject, decode_stored_object
 from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
-from windlass.jobs.aigc.job import read_aigc_job
-from windlass.jobs.aigc.pods import BatchPlatform, token_of
+from windlass.jobs.aigc.job import DRIVER_KEY, read_aigc_job
+from windlass.jobs.aigc.pods import BatchPlatform, driver_among, token_of
 from windlass.jobs.aigc.removal import REMOVAL
 from windlass.jobs.aigc.volumes import MissingVolume
 from windlass.jobs.members import OUT_OF_MEMORY, RolePod, job_pods
@@ -39,7 +39,7 @@ from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
 _OWNED = ControlledBy(AIGC_JOBS)
-_ROLES = {"driver": aigc.DRIVER, "worker": aigc.WORKER}
+_ROLES = {DRIVER_KEY: aigc.DRIVER, "worker": aigc.WORKER}
 DriverOf = Callable[[str, str, str, int, str], BatchDriver]
 """``(namespace, pod, address, port, token)`` → the driver in that pod."""
 log = logging.getLogger("windlass.controllers")
@@ -143,14 +143,15 @@ class AigcJobController:
 
     async def _missing(self, obj: Json, pods: Iterable[Pod]) -> tuple[MissingVolume, ...]:
         """Return the named objects that pods lack. A driver that runs, or has run, began with all of them."""
-        if any(pod.labels.get(aigc.ROLE) == "driver" and pod.phase != "Pending" for pod in pods):
+        driver = driver_among(pods)
+        if driver is not None and driver.phase != "Pending":
             return ()
         finished = aigc.part(obj, "status").get("phase") in ("Succeeded", "Failed")
         return () if finished else await self._objects.missing(obj)
 
     async def _stop(self, obj: Json, pods: Iterable[Pod], secret: Json | None, message: str) -> bool:
         """Let the driver of a job that fails write the rows that are done; return whether it does."""
-        driver = next((pod for pod in pods if pod.labels.get(aigc.ROLE) == "driver"), None)
+        driver = driver_among(pods)
         if driver is None or secret is None or driver.phase != "Running":
             return False
         connection = self._connect(obj, driver, secret)
@@ -170,7 +171,7 @@ class AigcJobController:
 
     async def _look(self, key: str, obj: Json, pods: Iterable[Pod], secret: Json | None) -> Json | None:
         """Return the status of the driver, at most as old as the interval between looks."""
-        driver = next((pod for pod in pods if pod.labels.get(aigc.ROLE) == "driver"), None)
+        driver = driver_among(pods)
         if driver is None or secret is None:
             return None
         uid, at, last = self._seen.get(key, ("", 0.0, None))

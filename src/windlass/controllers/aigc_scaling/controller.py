@@ -32,7 +32,7 @@ from windlass.controllers.ownership import ControlledBy
 from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.jobs.aigc.autoscale import Autoscale, ScalerPlugin, autoscale_of, scales
 from windlass.jobs.aigc.job import AigcJob, read_aigc_job
-from windlass.jobs.aigc.pods import token_of
+from windlass.jobs.aigc.pods import driver_among, token_of
 from windlass.jobs.gang import pod_request
 from windlass.kits.clock import Clock
 from windlass.scaling.measurement import Measurement, values_of
@@ -85,7 +85,7 @@ class AigcScalingController:
         except (ValueError, TypeError, KeyError, AttributeError):
             return NOTHING  # the controller of the job reports it
         pods = self._pods_of.get(stored.uid).values()
-        driver = next((pod for pod in pods if pod.labels.get(aigc.ROLE) == "driver"), None)
+        driver = driver_among(pods)
         if scale is None or driver is None:
             return Effects(requeue_after=SOON_SECONDS)
         if driver.phase in ("Succeeded", "Failed"):

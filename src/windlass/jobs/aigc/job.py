@@ -28,6 +28,8 @@ from windlass.jobs.definition import (
 )
 
 DEFAULT_QUEUE = "default"
+DRIVER_KEY = "driver"
+"""Label :data:`windlass.api.fields.aigc.ROLE` of the driver's pod."""
 _FIRST_PORT, _PORTS = 20_000, 10_000
 
 
@@ -213,7 +215,7 @@ def read_aigc_job(
 
 def _driver_role(spec: Json, restart: RestartRule) -> Role:
     template = {"spec": {"containers": [_driver_container(spec)]}}
-    return Role(aigc.DRIVER, "driver", 1, 1, template, restart, numbered=False)
+    return Role(aigc.DRIVER, DRIVER_KEY, 1, 1, template, restart, numbered=False)
 
 
 def _worker_roles(spec: Json, count: int, minimum: int, plan: StagePlan | None, shards: int) -> list[Role]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ from windlass.api.fields import aigc
 from windlass.api.fields.model_cache import MODELS_FOLDER
 from windlass.api.fields.stages import GPU_GATE, STAGE
 from windlass.api.resources import AIGC_JOBS, POD_GROUPS
+from windlass.api.views import Pod
 from windlass.jobs.aigc.autoscale import mount_plugin
-from windlass.jobs.aigc.job import AigcJob
+from windlass.jobs.aigc.job import DRIVER_KEY, AigcJob
 from windlass.jobs.aigc.model_files import add_model
 from windlass.jobs.aigc.shards import add_shard, shard_policy
 from windlass.jobs.aigc.spot import add_spot
@@ -78,6 +79,11 @@ def pod_labels(job: AigcJob, role: Role, index: int) -> dict[str, str]:
     replica, rank = role.place_of(index)
     shard = {aigc.SHARD: str(rank)} if role.size > 1 else {}
     return {**job_labels(job), aigc.ROLE: role.key, aigc.INDEX: str(replica), **shard, **stage}
+
+
+def driver_among(pods: Iterable[Pod]) -> Pod | None:
+    """Return the driver's pod among the pods of a job."""
+    return next((pod for pod in pods if pod.labels.get(aigc.ROLE) == DRIVER_KEY), None)
 
 
 def _metadata(job: AigcJob, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
