@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from windlass.api.errors import failure
+from windlass.batchapi import service as batch_service
 from windlass.batchapi.http import BatchApi
 from windlass.batchapi.service import BatchService, Settings
 from windlass.batchapi.store import BatchStore
@@ -233,6 +234,28 @@ def test_a_batch_is_cancelled_and_then_cannot_be_again(client: Any, running: Run
     assert running.jobs.jobs == {}
     with pytest.raises(openai.ConflictError, match="Cannot cancel"):
         client.batches.cancel(batch.id)
+
+
+async def test_a_batch_that_is_cancelled_while_its_file_is_checked_begins_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, jobs = BatchStore(tmp_path, seeded(1)), FakeJobs()
+    service = BatchService(store, jobs, SystemClock(), Settings("default", "http://127.0.0.1:1/v1"))
+    with store.new_file("in.jsonl", "batch", service.now()) as writer:
+        writer.line(request("a"))
+    given = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = service.create({"input_file_id": writer.id, **given})
+    check = batch_service._check_file
+
+    def cancelled_meanwhile(path: Path, endpoint: str) -> Any:
+        service.cancel(batch.id)
+        return check(path, endpoint)
+
+    monkeypatch.setattr(batch_service, "_check_file", cancelled_meanwhile)
+    await service._step(batch)
+    await service._step(store.batch(batch.id))
+    assert store.batch(batch.id).status == "cancelled"
+    assert jobs.jobs == {}
 
 
 def test_pages_go_on_where_they_ended(client: Any) -> None:

@@ -152,6 +152,8 @@ class BatchService:
     async def _start(self, batch: StoredBatch) -> None:
         path = self.store.content(batch.input_file_id)
         checked = await asyncio.to_thread(_check_file, path, batch.endpoint)
+        if self.store.batch(batch.id).status == CANCELLING:
+            return  # the next step ends it without a job
         if checked.errors:
             self._put(batch, replace(batch, status=FAILED, failed_at=self.now(), errors=checked.errors))
             return
