@@ -31,6 +31,9 @@ for line in sys.stdin:
         print(json.dumps({"id": row["id"], "text": row["name"].upper(), "score": row["n"] % 100}))
 """
 
+ONCE = {"mode": "Fixed", "size": 10}
+"""Batching in which no worker takes rows of another one: the command of that one may have begun them."""
+
 
 def process_spec(tmp_path: Path, rows: int, held: int = 1000, **items: object) -> dict[str, object]:
     """Return a batch with the runtime ``process`` and a command with 1 in 50 rows that fail.
@@ -51,6 +54,7 @@ def process_spec(tmp_path: Path, rows: int, held: int = 1000, **items: object) -
 
 def test_bad_rows_are_data_and_a_second_run_costs_nothing(tmp_path: Path) -> None:
     spec = process_spec(tmp_path, 100)
+    spec["batching"] = ONCE
     run = BatchRun(tmp_path / "run", spec)
     assert run.run() == 0, run.text()
     rows = {row["id"]: row for row in rows_of(tmp_path / "out" / "outputs.jsonl")}
@@ -206,6 +210,7 @@ def test_a_driver_killed_at_half_costs_about_one_pass(tmp_path: Path) -> None:
     spec = {
         "input": {"inline": jsonl([{"id": n} for n in range(300)])},
         "template": {"spec": {"containers": [{"command": command}]}},
+        "batching": ONCE,
         "outputs": {"path": str(tmp_path / "out.jsonl")},
     }
     run = BatchRun(tmp_path / "run", spec, workers=2)
@@ -227,23 +232,20 @@ def test_a_driver_killed_at_half_costs_about_one_pass(tmp_path: Path) -> None:
 
 
 def test_stopped_workers_return_their_items_and_stopped_drivers_go_on(tmp_path: Path) -> None:
-    spec = {
-        "input": {"inline": jsonl([{"id": n, "prompt": "x"} for n in range(40)])},
-        "runtimeRef": {"parameters": {"secondsPerItem": 0.1}},
-        "batching": {"mode": "Fixed", "size": 40},
-        "outputs": {"path": str(tmp_path / "out.jsonl")},
-    }
+    (tmp_path / "fixed").touch()
+    spec = process_spec(tmp_path, 40, held=20, leaseSeconds=20)
+    spec["batching"] = {"mode": "Fixed", "size": 40}
+    spec["outputs"] = {"path": str(tmp_path / "out.jsonl")}
     run = BatchRun(tmp_path / "run", spec, workers=1)
     run.start_driver()
     first = run.start_worker("first")
     try:
         run.wait_status(lambda status: status["items"].get("done", 0) > 2)
         first.send_signal(signal.SIGTERM)
-        started = time.monotonic()
-        assert first.wait(25) == 143
+        assert first.wait(60) == 143
         status = run.wait_status(lambda status: status["items"]["inFlight"] == 0)
-        assert time.monotonic() - started < 25  # the lease would last 30 s
-        assert 2 < status["items"]["done"] < 40
+        assert 2 < status["items"]["done"] <= 20
+        (tmp_path / "fixed-go").touch()
         assert run.driver is not None
         run.driver.send_signal(signal.SIGTERM)
         assert run.driver.wait(60) == 143
@@ -270,12 +272,10 @@ def test_too_many_failed_items_end_the_batch_with_their_rows(tmp_path: Path) -> 
 
 
 def test_a_batch_that_is_told_to_end_writes_the_rows_that_are_done(tmp_path: Path) -> None:
-    spec = {
-        "input": {"inline": jsonl([{"id": n, "prompt": "x"} for n in range(40)])},
-        "runtimeRef": {"parameters": {"secondsPerItem": 0.05}},
-        "batching": {"mode": "Fixed", "size": 4},
-        "outputs": {"path": str(tmp_path / "out.jsonl")},
-    }
+    (tmp_path / "fixed").touch()
+    spec = process_spec(tmp_path, 40, held=20)
+    spec["batching"] = {"mode": "Fixed", "size": 4}
+    spec["outputs"] = {"path": str(tmp_path / "out.jsonl")}
     run = BatchRun(tmp_path / "run", spec, workers=1)
     run.start_driver()
     run.start_worker("first")
@@ -288,8 +288,9 @@ def test_a_batch_that_is_told_to_end_writes_the_rows_that_are_done(tmp_path: Pat
     finally:
         run.end()
     done = [row["id"] for row in rows_of(tmp_path / "out.jsonl")]
-    assert 4 < len(done) < 40
+    assert 4 < len(done) <= 20
     assert done == list(range(len(done)))
+    (tmp_path / "fixed-go").touch()
     status = json.loads((tmp_path / ".out.jsonl.windlass/status.json").read_text())
     assert status["stopped"] == "its workers failed"
     assert BatchRun(tmp_path / "run", spec).run(WINDLASS_BATCH_RETRY_DEAD="1") == 0
@@ -432,7 +433,7 @@ def test_what_cannot_be_read_or_written_is_told(
 ) -> None:
     spec = {"outputs": {"path": str(tmp_path / "out.jsonl")}, **change}
     run = BatchRun(tmp_path / "run", spec, workers=0)
-    driver = run.start_driver()
+    driver = run.start_driver(WINDLASS_BATCH_LINGER="60")  # it ends once its last status is read
     try:
         status = run.wait_status(lambda status: status["finished"])
         assert status["failure"]["reason"] == reason

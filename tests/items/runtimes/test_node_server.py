@@ -16,7 +16,7 @@ from windlass.items.spec import ServerSpec, SpecError, parse_batch
 SERVER = """
 import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-host, port, name, starts, once = sys.argv[1:]
+host, port, name, starts, once, go = sys.argv[1:]
 with open(starts, "a") as file:
     file.write(f"{os.getpid()} {name}\\n")
 time.sleep(0.5)  # loading
@@ -37,6 +37,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        while not os.path.exists(go):
+            time.sleep(0.02)
         Handler.answered += 1
         if Handler.answered >= 20 and not os.path.exists(once):
             open(once, "w").close()
@@ -54,7 +56,7 @@ ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
 def spec_of(folder: Path, rows: int) -> dict[str, Any]:
     (folder / "server.py").write_text(SERVER)
     command = [sys.executable, str(folder / "server.py"), "{host}", "{port}", "{name}"]
-    command += [str(folder / "starts"), str(folder / "once")]
+    command += [str(folder / "starts"), str(folder / "once"), str(folder / "go")]
     return {
         "input": {"inline": jsonl([{"id": f"r{n}", "prompt": f"row {n}"} for n in range(rows)])},
         "model": {"name": "tiny", "sharing": {"mode": "Server", "command": command}},
@@ -67,7 +69,16 @@ def spec_of(folder: Path, rows: int) -> dict[str, Any]:
 def test_workers_of_a_node_share_one_server_and_start_it_again(tmp_path: Path) -> None:
     run = BatchRun(tmp_path / "run", spec_of(tmp_path, 60), workers=3)
     run.environment["WINDLASS_MODEL_SERVERS"] = str(tmp_path / "servers")
-    assert run.run() == 0, run.text()
+    run.start_driver()
+    workers = [run.start_worker(name) for name in run.names]
+    try:  # a worker that begins late finds no rows otherwise, and uses no server
+        run.wait_status(lambda status: sum((status.get("model") or {}).values()) == 3)
+        (tmp_path / "go").touch()
+        assert run.driver is not None
+        assert run.driver.wait(120) == 0, run.text()
+        assert [worker.wait(60) for worker in workers] == [0, 0, 0], run.text()
+    finally:
+        run.end()
     rows = rows_of(tmp_path / "out.jsonl")
     assert {row["id"]: row["text"] for row in rows} == {f"r{n}": f"ROW {n}" for n in range(60)}
     starts = (tmp_path / "starts").read_text().split("\n")

@@ -137,12 +137,11 @@ async def test_rows_of_another_worker_are_left_out_and_a_slow_row_has_heartbeats
     assert scene.driver.committed() == [1, 2, 3, 4, 5, 6, 7]
     await scene.driver.close()
     slow = Scripted([1])
-    slow.object = pod_object("0.1")
+    slow.object = pod_object("30")
     scene = Scene(slow)
     scene.workers.start(scene.pod)
-    async with asyncio.timeout(60):
-        await scene.ended
-    assert [path for path, _ in slow.asked].count("/v1/heartbeat") >= 2
+    await scene.until(lambda: [path for path, _ in slow.asked].count("/v1/heartbeat") >= 2)
+    scene.workers.close()
     await slow.close()
 
 
