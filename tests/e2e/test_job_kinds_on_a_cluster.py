@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,11 +46,8 @@ async def until(check: Callable[[], Awaitable[Any]], seconds: float = 90.0) -> A
 @pytest.fixture
 async def manager(real_kube: RealKube) -> AsyncIterator[tuple[ControllerManager, Client, str]]:
     cluster = Cluster.of_real(real_kube)
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    present = {found["metadata"]["name"] for found in cluster.get(path).ok()["items"]}
     for family in ("kubeflow", "volcano"):
-        if not any(name in present for name in _names_in(CRDS / family)):
-            real_kube.install_crds(CRDS / family)
+        real_kube.install_crds(CRDS / family)
     clock, rng = SystemClock(), randomness.system()
     async with (
         Client(HttpTransport(cluster.connection), clock=clock, rng=rng) as client,
@@ -68,10 +64,6 @@ async def manager(real_kube: RealKube) -> AsyncIterator[tuple[ControllerManager,
             await asyncio.gather(work, return_exceptions=True)
             cluster.close()
         assert work.cancelled(), "the manager ended by itself"
-
-
-def _names_in(folder: Path) -> list[str]:
-    return ["{1}.{0}".format(*file.stem.split("_")) for file in folder.glob("*.yaml")]
 
 
 def job(name: str) -> Json:

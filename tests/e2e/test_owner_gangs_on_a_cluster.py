@@ -11,6 +11,7 @@ from clusters import Cluster
 from definitions import GROUP, definition
 from realkube import RealKube
 
+from windlass.api.errors import StatusError
 from windlass.api.resources import CUSTOM_RESOURCE_DEFINITIONS, POD_GROUPS, PODS, Resource
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
@@ -71,12 +72,16 @@ async def declare(client: Client, resource: Resource, path: str = "") -> None:
         crd["metadata"]["annotations"] = {"windlass.dev/min-member-path": path}
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
 
-    async def established() -> bool:
-        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, crd["metadata"]["name"])
-        conditions = (found.get("status") or {}).get("conditions") or ()
-        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+    async def served() -> bool:
+        try:
+            await client.list(resource, "default")
+        except StatusError as error:
+            if error.code not in (404, 503):
+                raise
+            return False
+        return True
 
-    await until(established)
+    await until(served)
 
 
 async def test_top_owner_of_a_foreign_operator_makes_a_gang(cluster: tuple[Client, str]) -> None:

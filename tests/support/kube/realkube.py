@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from throwaway_certificates import Authority, rsa_pair
 
@@ -285,28 +286,29 @@ class RealKube:
                 time.sleep(0.1)
 
     def install_crds(self, folder: Path = CRDS) -> None:
-        """Create every CustomResourceDefinition in ``folder`` and wait until it is served."""
+        """Create every CustomResourceDefinition in ``folder`` and wait until its objects are served.
+
+        A definition that another test has created stays. One that another test has deleted is created
+        once it is gone.
+        """
         import yaml
 
-        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        documents = [
+            one for file in sorted(folder.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text())
+        ]
+        definitions = [one for one in documents if one and one.get("kind") == "CustomResourceDefinition"]
+        deadline = time.monotonic() + 120
         with BlockingClient(self.connection) as client:
-            names = []
-            for file in sorted(folder.glob("*.yaml")):
-                for document in yaml.safe_load_all(file.read_text()):
-                    if not document or document.get("kind") != "CustomResourceDefinition":
-                        continue
-                    names.append(document["metadata"]["name"])
-                    body = json.dumps(document).encode()
-                    client.call(Request("POST", path, "", {"content-type": "application/json"}, body))
-            deadline = time.monotonic() + 120
-            for name in names:
-                while True:
-                    crd = json.loads(client.call(Request("GET", f"{path}/{name}")))
-                    conditions = (crd.get("status") or {}).get("conditions") or []
-                    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
-                        break
+            waiting = [one for one in definitions if not _create(client, one)]
+            while waiting:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"CRD {waiting[0]['metadata']['name']} is not gone")
+                time.sleep(0.05)
+                waiting = [one for one in waiting if not _create(client, one)]
+            for definition in definitions:
+                while not _is_served(client, definition):
                     if time.monotonic() > deadline:
-                        raise RuntimeError(f"CRD {name} is not served: {conditions}")
+                        raise RuntimeError(f"CRD {definition['metadata']['name']} is not served")
                     time.sleep(0.05)
 
     def install_foreign_crds(self) -> None:
@@ -423,6 +425,42 @@ class RealKube:
             "--node-monitor-grace-period=24h",  # nodes without machines never say that they live
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
         ]
+
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def _create(client: BlockingClient, definition: dict[str, Any]) -> bool:
+    """Create a definition unless it is there. Return ``False`` while it is being deleted."""
+    body = json.dumps(definition).encode()
+    try:
+        client.call(Request("POST", _DEFINITIONS, "", {"content-type": "application/json"}, body))
+    except StatusError as error:
+        if error.code != 409:
+            raise
+        try:
+            present = json.loads(
+                client.call(Request("GET", f"{_DEFINITIONS}/{definition['metadata']['name']}"))
+            )
+        except StatusError as absent:
+            if absent.code != 404:
+                raise
+            return False
+        return "deletionTimestamp" not in present["metadata"]
+    return True
+
+
+def _is_served(client: BlockingClient, definition: dict[str, Any]) -> bool:
+    """Return whether the objects can be listed: the server needs a moment after it says *Established*."""
+    spec = definition["spec"]
+    version = next(one["name"] for one in spec["versions"] if one["served"])
+    try:
+        client.call(Request("GET", f"/apis/{spec['group']}/{version}/{spec['names']['plural']}", "limit=1"))
+    except StatusError as error:
+        if error.code not in (404, 503):
+            raise
+        return False
+    return True
 
 
 @contextmanager
