@@ -68,13 +68,14 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
         scene.gang(name, queue, 2)
         scene.run(name)
         eventually(partial(scene.shown_running, name))
-    who = scene.binders()
-    assert {pod: by for pod, by in who.items() if pod.startswith(("r2", "p2"))} == {
-        "r2-0": {"windlass"},
-        "r2-1": {"windlass"},
-        "p2-0": {"other"},
-        "p2-1": {"other"},
-    }
+    wanted = {"r2-0": {"windlass"}, "r2-1": {"windlass"}, "p2-0": {"other"}, "p2-1": {"other"}}
+
+    def told() -> bool:
+        found = {pod: by for pod, by in scene.binders().items() if pod.startswith(("r2", "p2"))}
+        assert found == wanted
+        return True
+
+    eventually(told)
     used = [pod["spec"]["nodeName"] for name in ("r1", "p1", "r2", "p2") for pod in scene.bound(name)]
     assert sorted(used) == ["gpu-1"] * 4 + ["gpu-2"] * 4  # each counted what the other had placed
 
@@ -88,7 +89,7 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     assert not scene.handed("r3")
     scene.end("p2")
     scene.run("r3")
-    assert scene.binders()["r3-0"] == {"other"}
+    eventually(lambda: scene.binders()["r3-0"] == {"other"})
     assert {name: scene.lasting(name) for name in before} == before
 
 
@@ -143,7 +144,7 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     eventually(lambda: not scene.handed("r1"))
     scene.gang("r4", "research", 2)
     scene.run("r4")
-    assert scene.binders()["r4-0"] == {"windlass"}
+    eventually(lambda: scene.binders()["r4-0"] == {"windlass"})
 
     returned = scene.meanwhile("uninstall", "--adopted")
 
@@ -160,5 +161,5 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     scene.stop_windlass()
     scene.gang("p3", "prod", 2)
     scene.run("p3")
-    assert scene.binders()["p3-0"] == {"other"}
+    eventually(lambda: scene.binders()["p3-0"] == {"other"})
     assert {name: scene.lasting(name) for name in before} == before

@@ -170,9 +170,13 @@ class Scene(ABC):
                 self.api.delete(f"{self.pods}/{pod['metadata']['name']}").ok()
 
     def binders(self) -> dict[str, set[str]]:
-        """Who asked for a binding of each pod with success: ``windlass`` or ``other``."""
+        """Who asked for a binding of each pod with success: ``windlass`` or ``other``.
+
+        The server writes the log after it has answered: ask again until what is wanted is there.
+        """
         found: dict[str, set[str]] = {}
-        for line in self.kube.audit_log.read_text().splitlines():
+        whole, _, _ = self.kube.audit_log.read_text().rpartition("\n")  # the last line may be unfinished
+        for line in whole.splitlines():
             entry = json.loads(line)
             about = entry.get("objectRef") or {}
             bound = (
