@@ -298,9 +298,10 @@ async def test_signals_are_left_to_the_process() -> None:
 
 
 async def test_the_end_waits_for_requests_in_progress_but_not_for_idle_connections() -> None:
-    release = asyncio.Event()
+    begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
         await release.wait()
         await Echo()(scope, receive, send)
 
@@ -311,7 +312,7 @@ async def test_the_end_waits_for_requests_in_progress_but_not_for_idle_connectio
     idle = await asyncio.open_connection(HOST, port)
     busy = await asyncio.open_connection(HOST, port)
     busy[1].write(REQUEST)
-    await asyncio.sleep(0.05)
+    await begun.wait()
     closing = asyncio.create_task(server.close())
     assert await until_closed(idle) == b""
     with pytest.raises(ConnectionRefusedError):
@@ -325,7 +326,10 @@ async def test_the_end_waits_for_requests_in_progress_but_not_for_idle_connectio
 
 
 async def test_what_does_not_end_in_time_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
+    begun = asyncio.Event()
+
     async def never(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     server = HttpServer(ServerLimits(drain=0))
@@ -333,7 +337,7 @@ async def test_what_does_not_end_in_time_is_aborted(caplog: pytest.LogCaptureFix
     await server.listen(never, [listener])
     streams = await asyncio.open_connection(HOST, listener.getsockname()[1])
     streams[1].write(REQUEST)
-    await asyncio.sleep(0.05)
+    await begun.wait()
     await server.close()
     assert not (await until_closed(streams)).startswith(b"HTTP/1.1 200 ")
     streams[1].close()

@@ -295,7 +295,7 @@ def test_after_a_timeout_nothing_more_is_sent_in_the_round() -> None:
 def test_a_slow_response_times_out() -> None:
     def trickles(caller: Caller) -> None:
         caller.request()
-        for _ in range(20):
+        for _ in range(500):  # until the client has gone
             caller.chunks(b" ", end=False) if _ == 0 else caller.sock.sendall(b"1\r\n \r\n")
             time.sleep(0.02)
 
