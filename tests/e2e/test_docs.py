@@ -91,8 +91,10 @@ WORK = {"train.py": 'print("training")\n'}
 
 ROOMY_SECONDS = 400
 LOOK_SECONDS = 60
-LOOKS = ("windlass explain ", "windlass get ", "windlass gpu", "windlass node ls", "windlass node tree", "windlass ps",
-         "windlass queue ls", "windlass queue tree", "windlass show ", "kubectl get ")  # fmt: skip
+LOOKS = ("windlass doctor", "windlass explain ", "windlass get ", "windlass gpu", "windlass items ls ",
+         "windlass logs ", "windlass model ls", "windlass node ls", "windlass node tree", "windlass ps",
+         "windlass queue ls", "windlass queue tree", "windlass show ", "windlass status", "windlass workflow graph ",
+         "windlass workflow ls", "kubectl describe ", "kubectl get ", "kubectl logs ")  # fmt: skip
 """Commands that change nothing."""
 
 
