@@ -44,6 +44,7 @@ def clean(box: Box) -> Iterator[None]:
             client.call(verbs.delete_collection(resource, "default"))
         client.call(verbs.delete_collection(RESOURCE_QUOTAS, "ai-team-a"))
     box.wait_for("no pods are left", lambda: not box.items("pods"))
+    box.wait_for("nor groups that they were given", lambda: not box.items("podgroups"))
     for kind, names in before.items():
         # A queue may count its pods for a moment longer than they are there.
         box.wait_for(f"no {kind} are left", lambda kind=kind, names=names: _removed(box, kind, names))
@@ -291,7 +292,7 @@ def configure(box: Box, number: int, words: str = "", tool: str = "windlass") ->
 def test_policies_are_accepted_with_exactly_the_promised_warnings(
     box: Box, volcano_system: None, number: int, tool: str
 ):
-    warnings = apply(box, tool, acceptance_manifests.manifest_path(number).read_text())
+    warnings = configure(box, number, tool=tool)
     assert acceptance_manifests.all_there(warnings, acceptance_manifests.expected_warnings(number)), warnings
 
 

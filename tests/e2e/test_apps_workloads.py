@@ -11,9 +11,13 @@ from single_node import Box
 
 Json = dict[str, Any]
 SERVER = """
-import http.server, os, signal, sys, threading
+import http.server, os, signal, sys, threading, time
+last = time.monotonic()
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        global last
+        if self.path == "/":  # of a client, and no probe
+            last = time.monotonic()
         text = os.environ["VERSION"].encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
@@ -21,8 +25,12 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.wfile.write(text)
     def log_message(self, *words): pass
 server = http.server.ThreadingHTTPServer(("", 8080), Page)
-# As web servers do: serve on until clients have left the list of endpoints.
-signal.signal(signal.SIGTERM, lambda *_: threading.Timer(3.0, lambda: os._exit(0)).start())
+# As web servers do: serve on until clients have followed the list of endpoints.
+def leave():
+    while time.monotonic() - last < 3.0:
+        time.sleep(0.1)
+    os._exit(0)
+signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=leave).start())
 server.serve_forever()
 """
 CLIENT = """
@@ -74,7 +82,7 @@ def rolled_out(box: Box, what: str) -> str:
 
 
 def test_rollout_undo_and_scale_without_a_gap(box: Box) -> None:
-    probe = {"httpGet": {"port": 8080}, "periodSeconds": 1}
+    probe = {"httpGet": {"port": 8080, "path": "/ready"}, "periodSeconds": 1}
     web = workload(
         "Deployment",
         "web",
@@ -82,6 +90,7 @@ def test_rollout_undo_and_scale_without_a_gap(box: Box) -> None:
         replicas=2,
         strategy={"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         container={"env": [{"name": "VERSION", "value": "v1"}], "readinessProbe": probe},
+        pod={"terminationGracePeriodSeconds": 100},
     )
     service = {
         "apiVersion": "v1",
@@ -116,7 +125,7 @@ def test_rollout_undo_and_scale_without_a_gap(box: Box) -> None:
     assert "replicaset.apps/web-" in everything
     box.windlass("cancel", "web")
     box.wait_for("its pods are gone", lambda: not box.items("pods", labels="app=web"))
-    assert not box.items("replicasets")
+    box.wait_for("its ReplicaSets, too", lambda: not box.items("replicasets"))
     box.kubectl("delete", "pod", "client", "--now")
 
 
@@ -165,7 +174,7 @@ def test_stateful_pods_start_in_order_and_find_each_other(box: Box, tmp_path: An
         "name = socket.gethostname()\n"
         f"open('{tmp_path}/order', 'a').write(name + '\\n')\n"
         "time.sleep(0.3)\n"
-        f"open('{tmp_path}/' + name, 'w').close()\n"
+        f"open('{tmp_path}/' + name + os.environ.get('X', ''), 'w').close()\n"
         "for _ in range(600):\n"
         "    try:\n"
         "        print('peer', socket.gethostbyname('db-0.peers'), flush=True)\n"
@@ -174,7 +183,7 @@ def test_stateful_pods_start_in_order_and_find_each_other(box: Box, tmp_path: An
         "        time.sleep(0.1)\n"
         "time.sleep(1e6)\n"
     )
-    ready = {"exec": {"command": ["sh", "-c", f"test -e {tmp_path}/$(hostname)"]}, "periodSeconds": 1}
+    ready = {"exec": {"command": ["sh", "-c", f"test -e {tmp_path}/$(hostname)$X"]}, "periodSeconds": 1}
     peers = {
         "apiVersion": "v1",
         "kind": "Service",

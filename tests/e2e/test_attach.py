@@ -80,6 +80,8 @@ class Terminal:
         while self._read(0.2) and self.client.poll() is None:
             assert time.monotonic() < deadline, self.seen
         code = self.client.wait(seconds)
+        while select.select([self._master], [], [], 0)[0] and self._read(0):
+            pass  # what it showed last
         os.close(self._master)
         return code
 

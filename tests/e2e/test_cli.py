@@ -250,7 +250,7 @@ def test_names_complete_quickly(box: Box):
         working.append(now.children_user + now.children_system - used.children_user - used.children_system)
     assert done.stdout == "plain,default\n"
     # The budget of 100 ms is for an idle machine; benchmarks/ holds it. Here others work, too.
-    assert min(working) < 1.0
+    assert min(working) < 2.0
     assert min(seconds) < 10.0
 
 
@@ -423,7 +423,10 @@ def test_run_starts_the_control_plane_and_two_at_once_start_one():
         results = [process.communicate(timeout=200) for process in processes]
         assert [out for out, _ in results] == ["0\n", "1\n", "2\n"], results
         assert [process.returncode for process in processes] == [0, 0, 0]
-        assert [pid for pid in box.processes() if "up" in command_line(pid)] == [supervisor(box)]
+        box.wait_for(
+            "one control plane runs",
+            lambda: [pid for pid in box.processes() if "up" in command_line(pid)] == [supervisor(box)],
+        )
     finally:
         box.close()
 
@@ -516,7 +519,7 @@ def test_a_damaged_database_is_told_and_nothing_keeps_running():
         assert done.returncode != 0
         assert done.stderr.startswith("error[WL-STORE-")
         assert "try: " in done.stderr
-        box.wait_for("the last to see that its starter is gone", lambda: not box.processes(), 10)
+        box.wait_for("the last to see that its starter is gone", lambda: not box.processes())
     finally:
         box.close()
 
@@ -531,7 +534,7 @@ def test_a_database_that_lost_everything_is_told_and_a_new_folder_starts():
         assert done.returncode == 1
         assert done.stderr.startswith(f"error[WL-STORE-510]: the database {box.state.database} is empty\n")
         assert "backup" in done.stderr
-        box.wait_for("the last to see that its starter is gone", lambda: not box.processes(), 10)
+        box.wait_for("the last to see that its starter is gone", lambda: not box.processes())
         folder = box.state.database.parent
         assert f"mv {folder} {folder}.damaged" in done.stderr
         folder.rename(f"{folder}.damaged")  # the second remedy
@@ -551,10 +554,17 @@ class TestMirrorPods:
 
         pods = box.wait_for("the mirror pods are ready", ready)
         assert sorted(pods) == ["volcano-admission-box", "volcano-controllers-box", "volcano-scheduler-box"]
-        processes = record(box)["processes"]
-        for name, role in (("admission", "server"), ("scheduler", "control"), ("controllers", "control")):
-            (status,) = pods[f"volcano-{name}-box"]["status"]["containerStatuses"]
-            assert status["containerID"] == f"windlass://process/{processes[role]['pid']}"
+
+        def processes() -> dict[str, str]:
+            return {
+                name.split("-")[1]: pod["status"]["containerStatuses"][0]["containerID"]
+                for name, pod in ready().items()
+            }
+
+        roles = {"admission": "server", "scheduler": "control", "controllers": "control"}
+        now = {name: record(box)["processes"][role]["pid"] for name, role in roles.items()}
+        wanted = {name: f"windlass://process/{pid}" for name, pid in now.items()}
+        box.wait_for("their containers are the processes", lambda: processes() == wanted)
         (operator,) = box.items("pods", namespace="kubeflow")
         assert operator["metadata"]["name"] == "training-operator-box"
         assert box.items("pods", namespace="kurator-system") == []

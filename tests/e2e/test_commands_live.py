@@ -456,7 +456,7 @@ def test_queues_of_kueue_become_queues(
     )
     notes = api.get("/api/v1/namespaces/default").ok()["metadata"]["annotations"]
     assert notes["scheduling.volcano.sh/queue-name"] == "kueue-team"
-    assert re.search(r"kueue-team\s+Open", windlass("queue", "ls").out)
+    eventually(lambda: re.search(r"kueue-team\s+Open", windlass("queue", "ls").out))
 
 
 def as_kueue_does(cluster: Cluster) -> None:

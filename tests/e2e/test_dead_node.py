@@ -66,6 +66,7 @@ def test_gangs_are_whole_again_within_a_minute_of_the_known_death_of_a_machine(
 ) -> None:
     first = box.items("nodes")[0]["metadata"]["name"]
     box.windlass("submit", "--name", "blocker", "-g", "3", "--", "sleep", "1000")
+    box.wait_for("it is on the first machine", lambda: box.job_phase("blocker") == "Running")
     machine = SecondMachine(box, tmp_path)
     try:
         box.wait_for("the second node is ready", lambda: _is_ready(box, "second"))

@@ -145,7 +145,8 @@ def test_ranks_of_all_pods_restart_together_in_the_same_pods(box: Box, tmp_path:
     assert min(starts) > max(float(line[2]) for line in before)  # no rank of the former attempt was left
     assert status(box, "meet")["previousInPlaceRestartAttempt"] == 0
     assert status(box, "meet")["restarts"] == 0
-    assert "restarting the containers of all pods in place: attempt 1" in box.windlass("get", "events").stdout
+    words = "restarting the containers of all pods in place: attempt 1"
+    box.wait_for("it is told", lambda: words in box.windlass("get", "events").stdout)
 
     # The next agent finds the pods that the first one started, and restarts them too.
     supervisor = record(box)
@@ -184,8 +185,8 @@ def test_pod_that_has_succeeded_is_told_and_the_jobs_are_recreated(box: Box, tmp
     box.wait_for("the end", lambda: status(box, "ended").get("terminalState") == "Completed")
     assert not before & {pod["metadata"]["uid"] for pod in pods(box, "ended").values()}
     assert status(box, "ended")["restarts"] == 1
-    events = box.windlass("get", "events").stdout
-    assert "has succeeded and cannot be restarted in place: all Jobs are recreated" in events
+    words = "has succeeded and cannot be restarted in place: all Jobs are recreated"
+    box.wait_for("it is told", lambda: words in box.windlass("get", "events").stdout)
 
 
 def test_simulated_pods_restart_in_place(box: Box) -> None:

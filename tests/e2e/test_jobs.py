@@ -185,9 +185,11 @@ async def test_a_gang_from_submission_to_its_deletion(scene: Scene) -> None:
         task("master", 1),
         task("worker", 3),
         minAvailable=4,
-        ttlSecondsAfterFinished=5,  # long enough to see that it completed
+        ttlSecondsAfterFinished=1,
         plugins={"pytorch": [], "env": []},
     )
+    held = {"metadata": {"finalizers": ["tests.windlass.dev/held"]}}  # until it was seen completed
+    await scene.client.patch(VOLCANO_JOBS, "train", held, scene.namespace)
     group = await scene.group(job)
     assert group["spec"]["minMember"] == 4
     assert group["spec"]["minTaskMember"] == {"master": 1, "worker": 3}
@@ -217,6 +219,7 @@ async def test_a_gang_from_submission_to_its_deletion(scene: Scene) -> None:
     assert done["status"]["succeeded"] == 4
     assert [c["status"] for c in done["status"]["conditions"]] == ["Pending", "Running", "Completed"]
     # Its time to live is over; everything that it owned goes with it.
+    await scene.client.patch(VOLCANO_JOBS, "train", {"metadata": {"finalizers": None}}, scene.namespace)
     await scene.gone(VOLCANO_JOBS, "train")
     await scene.exactly()
     await scene.gone(POD_GROUPS, group["metadata"]["name"])
@@ -405,7 +408,7 @@ async def test_a_namespace_takes_its_content_with_it(scene: Scene) -> None:
     async def absent() -> bool:
         return await scene.client.find(NAMESPACES, scene.namespace) is None
 
-    await scene.until(absent, 60)
+    await scene.until(absent, 180)
     assert (await scene.client.list(VOLCANO_JOBS, scene.namespace)).items == []
 
 

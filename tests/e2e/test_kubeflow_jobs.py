@@ -177,8 +177,9 @@ def test_pod_that_ended_by_a_signal_is_replaced(box: Box, tmp_path: Any) -> None
     assert state(box, TF_JOBS, "once") == "Succeeded"
     found = box.get("tfjobs", "once")
     assert '"program":1' in found["metadata"]["annotations"]["windlass.dev/job-record"]
-    reasons = {event["reason"] for event in box.items("events")}
-    assert "TFJobRestarting" in reasons
+    box.wait_for(
+        "its restart is told", lambda: "TFJobRestarting" in {event["reason"] for event in box.items("events")}
+    )
 
     def attempts() -> list[dict[str, Any]]:
         return json.loads(box.windlass("show", "once", "-o", "json").stdout).get("attempts") or []
@@ -304,15 +305,22 @@ def test_an_elastic_job_scaled_to_five_workers_goes_on_without_one(box: Box) -> 
 
     box.wait_for("master and workers run", lambda: len(running()) == 5)
     assert box.get("pytorchjobs", "four")["spec"]["elasticPolicy"] == policy
-    assert "4:8, 10 restarts" in box.windlass("logs", "four", "--rank", "worker-3").stdout
+    box.wait_for(
+        "a worker tells its bounds",
+        lambda: "4:8, 10 restarts" in box.windlass("logs", "four", "--rank", "worker-3").stdout,
+    )
 
     box.windlass("scale", "four", "worker=5")
     box.wait_for("the fifth worker runs", lambda: len(running()) == 6)
     before = running()
     box.windlass("delete", "pod", "four-worker-4")
-    box.wait_for("the worker is back", lambda: len(running()) == 6 and running() != before)
-    assert {name for name, uid in running().items() if before[name] != uid} == {"four-worker-4"}
-    assert state(box, PYTORCH_JOBS, "four") == "Running"
+
+    def replaced() -> set[str]:
+        now = running()
+        return {name for name, uid in now.items() if before[name] != uid} if len(now) == 6 else set()
+
+    assert box.wait_for("the worker is back", replaced) == {"four-worker-4"}
+    box.wait_for("the job runs", lambda: state(box, PYTORCH_JOBS, "four") == "Running")
     below = box.windlass("scale", "four", "worker=3", check=False)
     assert below.returncode != 0
     assert "minReplicas (4)" in below.stderr

@@ -103,8 +103,12 @@ def test_groups_meet_restart_are_updated_and_scaled(box: Box) -> None:
     shown = box.kubectl("get", "lws").stdout.splitlines()
     assert shown[0].split() == ["NAME", "READY", "DESIRED", "UP-TO-DATE", "AGE"]
     assert shown[1].split()[:4] == ["llm", "1", "1", "1"]
-    reasons = {event["reason"] for event in box.items("events") if event["involvedObject"]["name"] == "llm"}
-    assert {"GroupsProgressing", "GroupsUpdating", "AllGroupsReady", "RecreateGroupOnPodRestart"} <= reasons
+
+    def reasons() -> set[str]:
+        return {event["reason"] for event in box.items("events") if event["involvedObject"]["name"] == "llm"}
+
+    told = {"GroupsProgressing", "GroupsUpdating", "AllGroupsReady", "RecreateGroupOnPodRestart"}
+    box.wait_for("all is told", lambda: told <= reasons())
     box.windlass("delete", "lws", "llm")
     box.wait_for("nothing is left", lambda: not pods(box, "llm") and not box.items("statefulsets"))
 
@@ -158,6 +162,9 @@ def test_published_manifests_make_their_groups(box: Box) -> None:
         box.wait_for(f"{file}: all pods", lambda: len(members()) == groups * size)  # noqa: B023
         env = {one["name"] for one in members()[0]["spec"]["containers"][0]["env"]}
         assert {"LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"} <= env
-        gangs = [one["spec"]["minMember"] for one in box.items("podgroups", namespace=space)]
-        assert gangs == [size] * groups, file
+
+        def gangs(space: str = space) -> list[int]:
+            return [one["spec"]["minMember"] for one in box.items("podgroups", namespace=space)]
+
+        box.wait_for(f"{file}: all gangs", lambda: gangs() == [size] * groups)  # noqa: B023
         box.windlass("delete", "namespace", space, "--no-wait")

@@ -26,6 +26,14 @@ def half(name: str) -> dict[str, Any]:
     )
 
 
+def pid_in(file: Path) -> int:
+    """Return the process that a file names; 0 while it is being written."""
+    try:
+        return int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
 def share(box: Box, *names: str) -> None:
     box.windlass("apply", "-f", "-", stdin=yaml.safe_dump_all([half(name) for name in names]))
     for name in names:
@@ -74,8 +82,9 @@ def test_c3_windlass_runs_the_control_daemon_in_the_directories_of_the_two_varia
         pid = int(pid_file.read_text())
         assert pid > 1  # a signal to process 0 would end the tests themselves
         os.kill(pid, signal.SIGKILL)
-        box.wait_for("it is started again", lambda: int(pid_file.read_text()) != pid)
-        pid = int(pid_file.read_text())
+        pid = box.wait_for(
+            "it is started again", lambda: pid_in(pid_file) not in (0, pid) and pid_in(pid_file)
+        )
         recorded = box.state.node / RECORD
         box.wait_for(
             "the agent has recorded it", lambda: f'"pid":{pid},' in recorded.read_text().replace(" ", "")

@@ -238,7 +238,7 @@ def test_map_over_many_items_has_each_result_once_in_order(box: Box, here: Targe
     assert isinstance(results.pop(7), KeyError)
     assert results == [f"{number / 2:g}b" for number in numbers if number != 7]
     late: list[Any] = list(
-        windlass.map(time.sleep, [0, 30], timeout=0.5, retries=0, errors="return", target=here)
+        windlass.map(time.sleep, [0, 600], timeout=3, retries=0, errors="return", target=here)
     )
     assert late[0] is None
     assert isinstance(late[1], ItemFailed)

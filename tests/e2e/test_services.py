@@ -22,9 +22,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("", 8080), Handler).serve_forever()
 """
 ASK = """
-import sys, urllib.request
+import sys, time, urllib.request
+until = time.monotonic() + 60
 for url in sys.argv[1:]:
-    print(urllib.request.urlopen(url, timeout=20).read().decode(), end="")
+    while True:
+        try:
+            print(urllib.request.urlopen(url, timeout=20).read().decode(), end="")
+            break
+        except OSError:  # the node has not followed the newest endpoints yet
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 """
 
 
@@ -67,7 +75,14 @@ SERVERS = [
     service("outer", type="LoadBalancer"),
     service("alias", type="ExternalName", externalName="web.default.svc.cluster.local", selector=None),
     *(
-        pod(f"web-{n}", "python3", "-c", SERVE, labels={"app": "web"}, subdomain="peers", hostname=f"web-{n}")
+        pod(
+            f"web-{n}",
+            *("python3", "-c", SERVE),
+            labels={"app": "web"},
+            subdomain="peers",
+            hostname=f"web-{n}",
+            container={"readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1}},
+        )
         for n in (0, 1)
     ),
 ]

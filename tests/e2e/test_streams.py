@@ -375,12 +375,13 @@ def read_terminal(master: int, client: subprocess.Popen[bytes], seconds: float =
     seen = b""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
+        ended = client.poll() is not None  # asked first: what it shows before its end is read then
         if select.select([master], [], [], 0.1)[0]:
             try:
                 seen += os.read(master, 65536)
             except OSError:  # all ends of the terminal are closed
                 break
-        elif client.poll() is not None:
+        elif ended:
             break
     client.wait(60)
     os.close(master)

@@ -37,9 +37,11 @@ print(me, "met", len(peers))
 """Program: every member of the cluster in ``TF_CONFIG`` connects to all others."""
 
 RAY = """#!/usr/bin/env python3
-import socket, sys, time
+import os, socket, sys, time
 flags = dict(word.partition("=")[::2] for word in sys.argv[2:])
 if "--head" in flags:
+    while not os.path.exists(__file__ + ".go"):
+        time.sleep(0.05)
     with socket.create_server(("", int(flags["--port"]))) as server:
         server.settimeout(60)
         peers = [server.accept()[0] for _ in range(2)]
@@ -157,6 +159,7 @@ def test_workers_of_plugin_ray_join_the_head(box: Box, tmp_path: Path) -> None:
         entry["template"]["spec"]["containers"][0]["env"] = [path]
     apply(box, "Job", "ray", {"plugins": {"ray": ["--port=6390"]}, "tasks": tasks})
     box.wait_for("the head has a Service", lambda: "ray-head-svc" in str(box.items("services")))
+    (tmp_path / "ray.go").touch()  # the Service is deleted at the end of the job
     assert ended(box, "ray") == "Completed", output(box, "ray")
     assert "head of 2" in output(box, "ray")
     assert output(box, "ray").count("joined ray-head-0.ray:6390") == 2
