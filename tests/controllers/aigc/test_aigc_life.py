@@ -229,6 +229,17 @@ def test_last_report_of_a_driver_that_was_never_asked_is_read_from_its_pod():
         assert (world.phase, conditions["Completed"]) == ("Succeeded", done)
 
 
+def test_failure_of_a_driver_that_was_never_asked_is_read_from_its_pod():
+    world = AigcWorld(aigc_job(gpus=0, policy={"backoffLimit": 3}))
+    world.driver.status = None
+    world.begin(workers=False)
+    failure = {"reason": "EmptyInput", "message": "the input has no row"}
+    world.end(DRIVER, 1, message=json.dumps({"finished": True, "failure": failure}))
+    world.settle()
+    assert (world.phase, world.status["attempts"]) == ("Failed", 1)
+    assert world.status["message"] == "EmptyInput: the input has no row"
+
+
 def test_job_that_always_fails_has_one_attempt_more_than_its_limit():
     """T18: four attempts, Failed, and gone an hour later."""
     world = AigcWorld(aigc_job(policy={"backoffLimit": 3, "ttlSecondsAfterFinished": 3600}))

@@ -175,7 +175,8 @@ class AigcJobController:
         if driver is None or secret is None:
             return None
         uid, at, last = self._seen.get(key, ("", 0.0, None))
-        if driver.phase == "Succeeded" and not (uid == driver.uid and (last or {}).get("finished")):
+        ended = driver.phase in ("Succeeded", "Failed")
+        if ended and not (uid == driver.uid and (last or {}).get("finished")):
             last = await self._last_report(driver) or (last if uid == driver.uid else None)
             if last is not None:
                 self._seen[key] = (driver.uid, self._clock.monotonic(), last)
