@@ -9,6 +9,7 @@ import yaml
 from fakeapi import Crash
 from workflow_world import WorkflowWorld, captured
 
+from windlass.api import errors
 from windlass.api.resources import AIGC_JOBS, POD_GROUPS, PODS, WORKFLOWS
 from windlass.controllers.workflow import labels
 
@@ -64,6 +65,43 @@ def test_pods_of_the_first_wave_are_one_gang() -> None:
         if pod["metadata"]["annotations"].get("scheduling.k8s.io/group-name") == "w-first"
     }
     assert members == {"w.first", "w.also"}
+
+
+WAVE = """
+metadata: {name: w}
+spec:
+  entrypoint: main
+  scheduling: {gang: PerWorkflow}
+  templates:
+  - name: main
+    steps:
+    - - {name: m, template: echo, withItems: [a, b, c], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
+  - {name: echo, inputs: {parameters: [{name: x}]}, container: {image: i, command: [true]}}
+"""
+
+
+def test_workflow_tells_that_its_first_wave_waits_for_a_quota() -> None:
+    world, quota = WorkflowWorld(WAVE), 2
+
+    def used_up(verb: str, resource: Any, obj: Json) -> errors.StatusError | None:
+        """Refuse as a server does: also a pod that exists, once the quota is used up."""
+        full = (verb, resource) == ("create", PODS) and len(world.api.objects(PODS)) >= quota
+        name = obj["metadata"]["name"]
+        return errors.forbidden(PODS, name, f"exceeded quota: q, limited: pods={quota}") if full else None
+
+    world.api.reject = used_up
+    for _ in range(4):
+        world.look()
+    text = "1 node of the first wave waits for a quota, and the wave starts as a whole: pods "
+    assert world.status()["message"].startswith(text)
+    assert "exceeded quota: q, limited: pods=2" in world.status()["message"]
+    assert "phase" not in world.status()
+    assert len(world.pods()) == 2
+    quota = 3
+    world.run()
+    assert (world.status()["phase"], world.status().get("message")) == ("Succeeded", None)
+    (group,) = world.api.objects(POD_GROUPS)
+    assert group["spec"]["minMember"] == len(world.pods()) == 3
 
 
 CHAIN = """

@@ -76,8 +76,8 @@ class WorkflowWorld:
         )
         self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
 
-    def settle(self, name: str = "w", limit: int = 30) -> None:
-        """Reconcile until nothing is written."""
+    def look(self, name: str = "w") -> bool:
+        """Reconcile once. Return whether anything was to be written."""
 
         async def once() -> bool:
             self.last = await self.controller.reconcile(f"default/{name}")
@@ -87,12 +87,16 @@ class WorkflowWorld:
             self.controller.note_failures(f"default/{name}", outcome.failures)
             return bool(self.last.stages)
 
+        try:
+            return asyncio.run(once())
+        except BaseExceptionGroup as group:
+            raise Crash from group
+
+    def settle(self, name: str = "w", limit: int = 30) -> None:
+        """Reconcile until nothing is written."""
         for _ in range(limit):
-            try:
-                if not asyncio.run(once()):
-                    return
-            except BaseExceptionGroup as group:
-                raise Crash from group
+            if not self.look(name):
+                return
         raise AssertionError(f"still busy after {limit} reconciliations: {self.last}")
 
     def end_pods(self, finished: float | None = None) -> int:

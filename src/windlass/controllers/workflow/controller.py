@@ -203,20 +203,21 @@ class WorkflowController:
         ]
         config_maps = await self._config_maps(namespace, specs)
         self._set_limits(namespace, specs, config_maps)
+        together = first_wave.begins(workflow, templates)  # its pods begin at one look, over the quota or not
         tried_again_at, over_quota = self._over_quota.get(key, (0.0, {}))
-        if self._clock.monotonic() >= tried_again_at:
+        if self._clock.monotonic() >= tried_again_at and not together:
             self._over_quota.pop(key, None)
             over_quota = {}
-        if not status.get("phase") and first_wave.admitted_together(spec):
-            over_quota = {}  # the first wave is one gang: its pods begin at one look
         # Under a used-up quota, to create a pod again that exists is "exceeded quota" too, not "already exists".
-        created = frozenset(id_ for id_ in over_quota if id_ in pods and not pods[id_].deleted)
+        tried = pods if together else over_quota
+        created = frozenset(id_ for id_ in tried if id_ in pods and not pods[id_].deleted)
         waiting = {id_: why for id_, why in over_quota.items() if id_ not in created}
+        held = frozenset() if together else waiting.keys()
         return replace(
             snapshot,
             captured=await self._capture(namespace, nodes, pods),
             objects=await self._objects(nodes),
-            surroundings=replace(_surroundings(config_maps, self._locks), held=waiting.keys()),
+            surroundings=replace(_surroundings(config_maps, self._locks), held=held),
             over_quota=waiting,
             created=created,
             config_maps=frozenset(name for name, found in config_maps.items() if found is not None),

@@ -101,8 +101,25 @@ class _WorkflowReconciliation:
         specs = (self.spec, *self.observed.templates.values())
         if not deleted and any(map(artifact_gc.holds_deletion, specs)) and self._collection().hold():
             return self.plan.done()  # the next look at it begins pods: none stores a file before
+        if self._tells_wait():
+            return self.plan.done()  # the next look tries again
         result = self._advance()
         return self._carry_out(result)
+
+    @property
+    def _is_first_wave(self) -> bool:
+        """Return whether the nodes that begin now are a first wave that is one gang."""
+        return not self.status.get("phase") and first_wave.admitted_together(self.spec)
+
+    def _tells_wait(self) -> bool:
+        """Write for what the first wave waits, if the status does not tell it. A phase comes with its pods."""
+        if not self._is_first_wave or not self.observed.over_quota:
+            return False
+        status = {"message": first_wave.told(self.observed.over_quota)}
+        if self.status == status:
+            return False
+        self.plan.stage(Update(self.kind, {**self.workflow, "status": status}))
+        return True
 
     def _problem(self) -> str:
         """Return what is wrong with the spec: a server without admission stores any."""
@@ -168,7 +185,7 @@ class _WorkflowReconciliation:
     def _begin(self, starts: tuple[Start, ...]) -> list[LeafReport]:
         """Build pods and objects. Return reports about those that cannot be."""
         problems = []
-        first = not self.begun and not self.status.get("phase") and first_wave.admitted_together(self.spec)
+        first = not self.begun and self._is_first_wave
         pods: list[Json] = []
         for start in starts:
             node, now = start.node, self.observed.now
@@ -201,7 +218,8 @@ class _WorkflowReconciliation:
 
     def _carry_out(self, result: Advance) -> Effects:
         plan, observed = self.plan, self.observed
-        if observed.over_quota and result.status.get("phase") not in ENDED:
+        over_quota = observed.over_quota and not self._is_first_wave
+        if over_quota and result.status.get("phase") not in ENDED:
             result = replace(result, status={**result.status, "message": _told(observed.over_quota)})
             plan.requeue(QUOTA_SECONDS)
         plan.stage(*self._claims())
