@@ -25,3 +25,18 @@ def test_a_wait_is_given_once_when_it_is_long() -> None:
     assert waits.new([other]) == []
     now += LONG_SECONDS
     assert waits.new([other]) == [other]
+
+
+def test_message_of_a_workflow_is_given_once_when_it_is_long() -> None:
+    now = 100.0
+    waits = LongWaits(lambda: now)
+    for text in ("used: 2", "used: 3"):
+        assert not waits.begins(text)
+    now += LONG_SECONDS
+    assert waits.begins("used: 4")
+    now += LONG_SECONDS
+    assert not waits.begins("used: 5")
+    assert not waits.begins("")
+    assert not waits.begins("used: 6")
+    now += LONG_SECONDS
+    assert waits.begins("used: 6")

@@ -1,4 +1,4 @@
-"""Nodes of a followed workflow that wait for long, with what they wait for."""
+"""Waits of a followed workflow and its nodes that are long, with what they wait for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ LONG_SECONDS = 5.0
 
 
 class LongWaits:
-    """Pending nodes that have had the same message for long. Each pair is given once."""
+    """Pending nodes that have had the same message for long, and messages of the workflow. Each is given once."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._since: dict[tuple[str, str], float] = {}
         self._given: set[tuple[str, str]] = set()
+        self._message_since: float | None = None
+        self._message_given = False
 
     def new(self, nodes: Iterable[NodeStatus]) -> list[NodeStatus]:
         """Return the nodes that began to wait for long after the last call."""
@@ -32,3 +34,18 @@ class LongWaits:
                 found.append(node)
         self._since = present
         return found
+
+    def begins(self, message: str) -> bool:
+        """Return whether a workflow has had messages for long now, once for each such time.
+
+        The numbers in a message may change meanwhile.
+        """
+        if not message:
+            self._message_since, self._message_given = None, False
+            return False
+        if self._message_since is None:
+            self._message_since = self._monotonic()
+        if self._message_given or self._monotonic() - self._message_since < LONG_SECONDS:
+            return False
+        self._message_given = True
+        return True

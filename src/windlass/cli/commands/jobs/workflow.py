@@ -108,6 +108,8 @@ def _follow(invocation: Invocation, obj: dict[str, Any]) -> int:
             _tell(invocation, node)
         if found.status.get("finishedAt"):
             break
+        if waits.begins(message := str(found.status.get("message") or "")):
+            invocation.note(f"{found.name}: {message}")
         invocation.clock.pause(min(2.0, 0.2 + len(found.nodes) / 5000))  # many nodes are much to read
     if invocation.structured:
         emit(invocation, found.plain, names=[f"workflow/{found.name}"])
