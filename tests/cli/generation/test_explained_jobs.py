@@ -65,7 +65,7 @@ def test_quota_of_a_job_that_runs_with_a_part_of_its_workers_is_named(cluster, w
         cluster.add(EVENTS, event)
     explained = windlass("explain", "rows").out
     assert f"not created:  {told.format(2)}" in explained
-    assert "what helps" in explained
+    assert "kubectl describe resourcequota small -n default" in explained
     assert told.format(2) in windlass("show", "rows").out
     cluster.add(PODS, pod("worker-2"))  # both events are about pods that exist now
     assert "not created" not in windlass("explain", "rows").out

@@ -19,6 +19,7 @@ from windlass.cli.jobs.jobs import Job
 REASON = "FailedCreate"
 _SETTLED_SECONDS = 1.0
 """Minimum age of a job in seconds. Before that, missing pods are normal."""
+_QUOTA = re.compile(r"exceeded quota: ([^,\s]+)")
 _POD = re.compile(r'^pods "([^"]+)"')
 
 
@@ -43,13 +44,18 @@ def note_creation_errors(invocation: Invocation, jobs: Sequence[Job], *, started
                 job.creation_error = job.creation_error if _names_pod_of(job, error) else error
 
 
-def creation_remedies(error: str) -> list[str]:
+def creation_remedies(error: str, namespace: str) -> list[str]:
     """Return what helps a job with objects that could not be created."""
     again = (
         "Correct what the error under 'not created' names. The controller then creates the objects by itself."
     )
     if "no PriorityClass with name" in error:
         return ["kubectl get priorityclasses   (the names that the job may use)", again]
+    if (quota := _QUOTA.search(error)) is not None:
+        look = (
+            f"kubectl describe resourcequota {quota[1]} -n {namespace}   (what it allows, and what is used)"
+        )
+        return [look, "The controller creates the objects by itself once the quota has room for them."]
     return [again]
 
 

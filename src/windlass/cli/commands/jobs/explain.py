@@ -249,7 +249,7 @@ def waiting_text(job: Job, record: Explanation, creation_error: str = "") -> str
     nearest = _nearest(record.nearest) if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
     blockers = "\n".join(blocker_line(blocker) for blocker in record.blockers)
-    remedies = creation_remedies(creation_error) if creation_error else record.remedies
+    remedies = creation_remedies(creation_error, job.namespace) if creation_error else record.remedies
     remedies = [named_shards(job.obj, remedy) for remedy in remedies]
     return pairs(
         [
@@ -338,7 +338,7 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
     queue = f"queue {job.queue} had enough capacity, and the pods fit on these nodes"
     if job.scheduler and (remote or job.scheduler != _DEFAULT_SCHEDULER):
         queue = f"its scheduler is {job.scheduler}, not Windlass"
-    failure = str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "")
+    failure = str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "") or job.creation_error
     placeholder = "the command is unknown, so a placeholder runs" if job.placeholder else ""
     return pairs(
         [
@@ -346,8 +346,8 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
             ("pods", f"{up} of {job.desired_pods} running"),
             ("workers", f"{workers} run" if (workers := shard_workers(job.obj)) else ""),
             ("waiting", waiting_pods(job, apart=[stage.name for stage in stages])),
-            ("not created", failure or job.creation_error),
-            ("what helps", "\n".join(creation_remedies(job.creation_error)) if job.creation_error else ""),
+            ("not created", failure),
+            ("what helps", "\n".join(creation_remedies(failure, job.namespace)) if failure else ""),
             ("problems", problems),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),
