@@ -35,6 +35,10 @@ from windlass.observe.http_server import HttpServer, ServerLimits, bind
 from windlass.observe.listening import cannot_listen
 
 EXAMPLE = "windlass batch-api --backend http://127.0.0.1:8000/v1"
+DESCRIPTION = (
+    "Serve OpenAI's files and batches (/v1/files, /v1/batches); each batch runs as a job "
+    "that sends the requests to the server with the models."
+)
 
 
 class ServerJobs:
@@ -232,7 +236,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
-    found = _Parser(prog="windlass batch-api", description=__doc__, allow_abbrev=False)
+    found = _Parser(prog="windlass batch-api", description=DESCRIPTION, allow_abbrev=False)
     found.add_argument(
         "--backend",
         required=True,
@@ -245,7 +249,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--folder",
         default="",
-        metavar="FOLDER",
+        metavar="DIR",
         help="files and batches (default: batch-api in the state directory)",
     )
     found.add_argument(
@@ -253,7 +257,7 @@ def parser() -> argparse.ArgumentParser:
     )
     found.add_argument("--queue", default="", metavar="NAME", help="queue of the jobs")
     found.add_argument("--priority", default="", metavar="NAME", help="priority of the jobs (default: low)")
-    found.add_argument("--state", default=None, metavar="FOLDER", help="state directory of windlass up")
+    found.add_argument("--state", default=None, metavar="DIR", help="state directory of windlass up")
     found.add_argument("--kubeconfig", default=None, metavar="FILE", help="kubeconfig of a cluster")
     found.add_argument("--context", default=None, metavar="NAME", help="context of the kubeconfig")
     return found
