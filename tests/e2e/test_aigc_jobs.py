@@ -266,7 +266,15 @@ def test_generate_shows_progress_and_names_the_outputs(box: Box, tmp_path: Path)
     assert "WL-GENERATE-422" in wrong.stderr
     assert "columns: category, id, name" in wrong.stderr
     (tmp_path / "file").touch()
-    blocked = box.windlass("generate", str(table), "--output", str(tmp_path / "file/out.jsonl"), check=False)
+    blocked = box.windlass(
+        "generate",
+        str(table),
+        "--prompt",
+        "{name}",
+        "--output",
+        str(tmp_path / "file/out.jsonl"),
+        check=False,
+    )
     assert "WL-GENERATE-403" in blocked.stderr
     missing = box.windlass("generate", str(tmp_path / "no.csv"), check=False)
     assert "WL-GENERATE-404" in missing.stderr

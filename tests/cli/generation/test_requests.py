@@ -187,3 +187,12 @@ def test_control_c_while_the_job_is_created_tells_whether_it_was(windlass, clust
     cluster.objects = {key: obj for key, obj in cluster.objects.items() if key[2] != "shop"}
     cluster.on_create[:] = [lambda *_: cluster.objects.clear(), interrupt]
     assert windlass(*command).err == "\ninterrupted; no job was created\n"
+
+
+def test_rows_without_a_prompt_are_refused_for_a_model(tmp_path: Path) -> None:
+    error = refused(tmp_path, prompt="", model="m", url="http://llm:8/v1")
+    path = tmp_path / "rows.csv"
+    assert error.message == f"there is no --prompt, and the rows of {path} have no column prompt"
+    build(request(tmp_path, prompt="", command=("cat",)), "shop", "default")
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "prompt": "Describe a cup"}\n')
+    build(request(tmp_path, file=str(tmp_path / "rows.jsonl"), prompt=""), "shop", "default")

@@ -164,7 +164,11 @@ def _quality(quality: Object) -> str:
 
 
 def _latency(latency: Object) -> str:
-    return ", ".join(f"{name} {latency[name]:.3g} s" for name in ("p50", "p95") if latency.get(name))
+    return ", ".join(f"{name} {_seconds(latency[name])}" for name in ("p50", "p95") if latency.get(name))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
 
 
 def _context(cache: Object) -> str:

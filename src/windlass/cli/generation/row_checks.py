@@ -25,7 +25,7 @@ _HEAD_ROWS = 1000
 
 
 def check_rows(request: GenerationRequest, path: str, form: str) -> None:
-    """Raise :class:`WindlassError` for a file without rows, or without a column that is named."""
+    """Raise :class:`WindlassError` for a file without rows, a prompt, or a column that is named."""
     if form not in ("csv", "jsonl", "dir") or path.endswith(".gz"):
         return
     from windlass.items.prompts import PromptError
@@ -45,6 +45,8 @@ def check_rows(request: GenerationRequest, path: str, form: str) -> None:
         raise _empty(path, form)
     if missing is not None:
         raise _missing_column(request, path, form, columns, *missing)
+    if columns and _has_no_prompt(request, columns):
+        raise _no_prompt(request, path, columns)
 
 
 def _first(path: str, form: str) -> Row | None:
@@ -87,6 +89,22 @@ def _missing(request: GenerationRequest, columns: set[str]) -> tuple[str, str] |
     if group and is_field(group) and group not in columns | {"id"}:
         wanted.append(("--group-by", group))
     return wanted[0] if wanted else None
+
+
+def _has_no_prompt(request: GenerationRequest, columns: set[str]) -> bool:
+    """Return whether a model would get an empty prompt. A program or a function gets the whole row."""
+    program = request.function or request.command or request.runtime in ("process", "python")
+    return not (program or request.prompt or columns & {"prompt", "messages", "body"})
+
+
+def _no_prompt(request: GenerationRequest, path: str, columns: set[str]) -> WindlassError:
+    names = sorted(map(str, columns - {"id"})) or ["id"]
+    return WindlassError(
+        "WL-GENERATE-422",
+        f"there is no --prompt, and the rows of {path} have no column prompt",
+        evidence=f"columns: {', '.join(sorted(map(str, columns)))}",
+        remedies=(again(request, prompt=f"Describe {{{names[0]}}}"),),
+    )
 
 
 def _missing_column(
