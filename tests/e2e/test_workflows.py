@@ -125,6 +125,9 @@ def test_branch_on_a_score_after_a_parallel_job_and_a_second_attempt(box: Box) -
         "split": ("Succeeded", 1), "train": ("Succeeded", 1), "score": ("Succeeded", 1),
         "redo": ("Succeeded", 1), "keep": ("Skipped", 0), "publish": ("Succeeded", 2),
     }  # fmt: skip
+    for command in ("show", "explain"):  # a workflow is no job, and the error tells where it is
+        refused = box.windlass(command, "media", check=False)
+        assert "windlass workflow show media" in refused.stderr
     picture = box.windlass("workflow", "graph", "media").stdout
     assert "keep (Skipped)" in picture
     assert "publish (2 attempts)" in picture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from windlass.api import annotations as names
 from windlass.api.resources import (
+    AIGC_WORKFLOWS,
     COSCHEDULING_POD_GROUPS,
     EVENTS,
     KAI_POD_GROUPS,
@@ -14,6 +16,7 @@ from windlass.api.resources import (
     POD_GROUPS,
     PODS,
     VOLCANO_JOBS,
+    WORKFLOWS,
 )
 from windlass.cli import ungrouped_gangs
 from windlass.cli.errors import check_namespace, if_served, missing
@@ -209,7 +212,18 @@ def find(invocation: Invocation, name: str) -> Job:
     error = missing("jobs", wanted_name, [job.name for job in jobs], space)
     if gone := _eviction_of(client, wanted_name, space):
         error.evidence = f"a pod of this name was {gone}; {error.evidence}"
+    if not slash and _is_workflow(client, wanted_name, space):
+        error.evidence = f"a workflow has this name; {error.evidence}"
+        own = invocation.namespace_flag(space)
+        error.remedies = (f"windlass workflow show {wanted_name}{own}", *error.remedies)
     raise error
+
+
+def _is_workflow(client: BlockingClient, name: str, namespace: str) -> bool:
+    return any(
+        if_served(partial(client.find, kind, name, namespace), None) is not None
+        for kind in (WORKFLOWS, AIGC_WORKFLOWS)
+    )
 
 
 def _foreign_owner(group: Object) -> str:
