@@ -31,7 +31,7 @@ from windlass.items.driver.messages import (
 )
 from windlass.items.driver.opening import holder_of, leaves_items, stored_state
 from windlass.items.driver.scaler import UserScaler
-from windlass.items.driver.status import all_groups, status_of
+from windlass.items.driver.status import all_groups, status_of, tell_blocked
 from windlass.items.driver.storage import Storage
 from windlass.items.ledger.changes import Flag, ItemResult
 from windlass.items.ledger.core import TOO_MANY_INVALID, Ledger
@@ -438,8 +438,7 @@ class Driver:
         now = self._clock.monotonic()
         found = status_of(self._ledger, self._started, now, False) | self._more()
         if self._storage is not None and self._storage.blocked is not None:
-            blocked = self._storage.blocked
-            found["blocked"] = {"reason": blocked.reason, "message": str(blocked)}
+            tell_blocked(found, self._storage.blocked)
         return found
 
     def _more(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from windlass.items.ledger.changes import ItemState
 from windlass.items.ledger.core import Ledger
+from windlass.items.places import PlaceError
 
 MAX_GROUPS = 20
 """Maximum number of groups in a status: those with the most items left."""
@@ -59,6 +60,13 @@ def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict
     if ledger.failure is not None:
         status["failure"] = {"reason": ledger.failure[0], "message": ledger.failure[1]}
     return status
+
+
+def tell_blocked(status: dict[str, Any], error: PlaceError) -> None:
+    """Add why no row can be stored. Meanwhile there is no rate and no time that is left."""
+    status["blocked"] = {"reason": error.reason, "message": str(error)}
+    status["items"]["perSecond"] = 0.0
+    status["items"].pop("etaSeconds", None)
 
 
 def _groups(ledger: Ledger) -> list[dict[str, Any]]:
