@@ -73,3 +73,19 @@ def test_nodes_that_ran_again_stay_before_those_that_follow_them() -> None:
     for node in nodes.values():
         node.started_at = "2026-01-01T00:00:09Z" if node.display_name == "m" else "2026-01-01T00:00:00Z"
     assert [node.display_name for _, node in tree(nodes, "wf")] == ["wf", "z", "m", "a"]
+
+
+def test_iterations_stand_below_their_loop_and_later_tasks_do_not() -> None:
+    played = dag(
+        """
+- {name: each, template: pass, withItems: [a, b]}
+- {name: end, template: pass, depends: each}
+"""
+    )
+    assert [f"{indent}{node.display_name}" for indent, node in tree(played.nodes, "wf")] == [
+        "wf",
+        "├─ each",
+        "│  ├─ each(0:a)",
+        "│  └─ each(1:b)",
+        "└─ end",
+    ]

@@ -57,18 +57,10 @@ def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
 def tree(nodes: Mapping[str, NodeStatus], root: str) -> Iterator[tuple[str, NodeStatus]]:
     """Yield the nodes with their indents: what is inside another one below it."""
     inside: dict[str, list[NodeStatus]] = {}
-    attempts = {child for node in nodes.values() if node.type == words.RETRY for child in node.children}
+    owners = _owners(nodes)
     for node in nodes.values():
-        if node.type == words.STEP_GROUP or node.id == root:
-            continue
-        parent = node.boundary_id or root
-        if node.id in attempts and (node.node_flag or {}).get("retried"):
-            parent = next(
-                other.id
-                for other in nodes.values()
-                if other.type == words.RETRY and node.id in other.children
-            )
-        inside.setdefault(parent, []).append(node)
+        if node.type != words.STEP_GROUP and node.id != root:
+            inside.setdefault(owners.get(node.id) or node.boundary_id or root, []).append(node)
     ranks = _ranks(nodes)
     stack: list[tuple[str, NodeStatus]] = [("", nodes[root])] if root in nodes else []
     while stack:
@@ -82,6 +74,21 @@ def tree(nodes: Mapping[str, NodeStatus], root: str) -> Iterator[tuple[str, Node
         stack += [
             (plain + ("└─ " if at == last else "├─ "), one) for at, one in reversed(list(enumerate(below)))
         ]
+
+
+def _owners(nodes: Mapping[str, NodeStatus]) -> dict[str, str]:
+    """Return attempt → its node with retries, and iteration → its loop. Tasks after a loop are no iterations."""
+    found: dict[str, str] = {}
+    for node in nodes.values():
+        for child in node.children if node.type in (words.RETRY, words.TASK_GROUP) else ():
+            inner = nodes.get(child)
+            if inner is None:
+                continue
+            attempt = node.type == words.RETRY and (inner.node_flag or {}).get("retried")
+            iteration = node.type == words.TASK_GROUP and inner.name.startswith(f"{node.name}(")
+            if attempt or iteration:
+                found[child] = node.id
+    return found
 
 
 def _ranks(nodes: Mapping[str, NodeStatus]) -> dict[str, int]:
