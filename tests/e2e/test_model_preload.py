@@ -14,12 +14,16 @@ PROGRAM = """
 import os, pathlib, time
 
 class Answer:
+    def __init__(self, go):
+        self.go = pathlib.Path(go)
+
     def setup(self):
         self.path = pathlib.Path(os.environ["WINDLASS_MODEL_PATH"])
         self.size = (self.path / "weights").stat().st_size
 
     def process(self, rows):
-        time.sleep(0.3)
+        while not self.go.exists():
+            time.sleep(0.05)
         return [{"id": row["id"], "text": str(self.size), "place": str(self.path)} for row in rows]
 """
 
@@ -41,7 +45,11 @@ def job(name: str, folder: Path, workers: int, **model: Any) -> str:
             "spec": {
                 "replicas": workers,
                 "resources": {"limits": {"nvidia.com/gpu": 1}},
-                "runtimeRef": {"name": "python", "function": "answer:Answer"},
+                "runtimeRef": {
+                    "name": "python",
+                    "function": "answer:Answer",
+                    "parameters": {"go": f"{folder}/go"},
+                },
                 "template": {"spec": {"containers": [container]}},
                 "model": {"name": "tiny", "source": (folder / "tiny").as_uri(), **model},
                 "batching": {"mode": "Fixed", "size": 1},
@@ -69,6 +77,15 @@ def test_a_waiting_job_has_its_model_and_four_workers_load_it_once(box: Box, tmp
     phase = (box.get("aigcjobs", "shared").get("status") or {}).get("phase")
     assert phase in (None, "Pending", "Queued", "Preloading", "Preprocessing", "WaitingForGPU")
     box.windlass("cancel", "holder")
+    # A worker that begins late would find no rows otherwise, and use no model.
+    told = box.wait_for(
+        "four workers have the model",
+        lambda: (
+            sum((model := box.get("aigcjobs", "shared")["status"].get("model") or {}).values()) == 4 and model
+        ),
+    )
+    assert told == {"loaded": 1, "attached": 3}
+    (tmp_path / "go").touch()
 
     def status() -> dict[str, Any] | None:
         found = box.get("aigcjobs", "shared").get("status") or {}
