@@ -74,11 +74,17 @@ async def test_two_gangs_use_one_port_at_once_and_find_each_other_by_name(isolat
     ]
     # Each master was asked by its own gang only.
     for gang in ("red", "blue"):
-        asked = {
-            line.split()[0] for line in (await isolated.log(f"{gang}-m-0")).splitlines() if "GET" in line
-        }
         own = {(await isolated.get(f"{gang}-w-{n}"))["status"]["podIP"] for n in range(3)}
-        assert asked == own
+
+        async def asked(gang: str = gang) -> set[str]:
+            lines = (await isolated.log(f"{gang}-m-0")).splitlines()
+            return {line.split()[0] for line in lines if "GET" in line}
+
+        async def all_asked(own: set[str] = own) -> bool:
+            return await asked() >= own
+
+        await isolated.until(all_asked)
+        assert await asked() == own
 
 
 async def test_names_of_pods_that_come_later_appear_in_running_pods(isolated: NodeBox) -> None:
