@@ -109,8 +109,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Stop the real cluster after its last file: an idle one takes 3 % of a CPU until the session ends.
 
-    A worker runs its tests in the order of the collection, so that no later test needs the cluster.
+    A worker of ``make test`` runs its tests in the order of the collection, so that no later test needs the
+    cluster. Where pytest-xdist orders files by their number of tests, the cluster runs until the end.
     """
+    if item.config.getoption("loadscopereorder", False):
+        return
     if CLUSTERS and nextitem is not None and nextitem.nodeid in item.session.stash[WITHOUT_CLUSTER]:
         CLUSTERS.pop().stop()
 
