@@ -326,11 +326,12 @@ def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None)
     box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
     box.wait_for("it runs", lambda: running_pods(box))
     assert running_pods(box)[0]["spec"]["nodeName"] == "one-0"
-    shown = box.windlass("explain", pod["metadata"]["name"], "--scores").stdout
-    assert weights in shown
+    name = pod["metadata"]["name"]
+    box.wait_for("its scores", lambda: weights in box.windlass("explain", name, "--scores").stdout)
+    shown = box.windlass("explain", name, "--scores").stdout
     for part in ("gpu-aware.gpuMemory ×1", "gpu-aware.gpuCompute ×0.8", "gpu-aware.interGPUComms ×0.5"):
         assert part in shown
-    record = json.loads(box.windlass("explain", pod["metadata"]["name"], "--scores", "-o", "json").stdout)
+    record = json.loads(box.windlass("explain", name, "--scores", "-o", "json").stdout)
     (table,) = record["scores"]
     assert table["nodes"][0]["node"] == "one-0"
 

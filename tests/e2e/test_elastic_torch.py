@@ -107,6 +107,11 @@ def _job(folder: Path) -> dict[str, Any]:
     }
 
 
+def condition(box: Box) -> str:
+    """Return the last condition of the job."""
+    return box.get("pytorchjobs", "elastic")["status"]["conditions"][-1]["type"]
+
+
 class Training:
     """Lines that the ranks write."""
 
@@ -173,22 +178,22 @@ def test_a_torchrun_job_follows_the_decisions_of_the_scheduler(box: Box, tmp_pat
     assert {name: now[name] for name in ("elastic-worker-0", "elastic-worker-1")} == {
         name: pods[name] for name in ("elastic-worker-0", "elastic-worker-1")
     }
-    conditions = box.get("pytorchjobs", "elastic")["status"]["conditions"]
-    assert conditions[-1]["type"] == "Running"
+    box.wait_for("the job runs", lambda: condition(box) == "Running")
 
     box.windlass("cancel", "urgent")
     reaches(4, "the job grows when room is found")
     assert training.hosts() == {rank: f"elastic-worker-{rank}" for rank in range(4)}
 
     (tmp_path / "stop").touch()
-    box.wait_for(
-        "it succeeds",
-        lambda: box.get("pytorchjobs", "elastic")["status"]["conditions"][-1]["type"] == "Succeeded",
-        60,
-    )
+    box.wait_for("it succeeds", lambda: condition(box) == "Succeeded")
     steps = [step for step, _ in training.steps()]
     assert all(after >= before for before, after in itertools.pairwise(steps))
-    (only,) = json.loads(box.windlass("show", "elastic", "-o", "json").stdout)["attempts"]
-    assert (only["cause"], only["lostSeconds"]) == ("completed", 0.0)
+
+    def attempts() -> list[dict[str, Any]]:
+        return json.loads(box.windlass("show", "elastic", "-o", "json").stdout)["attempts"]
+
+    box.wait_for("its end is recorded", lambda: [one["cause"] for one in attempts()] == ["completed"])
+    (only,) = attempts()
+    assert only["lostSeconds"] == 0.0
     counts = [change["count"] for change in only["pods"]]
     assert [size for size in counts if size != 3][-3:] == [4, 2, 4]

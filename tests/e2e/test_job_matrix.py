@@ -94,6 +94,19 @@ class Matrix:
         annotations = self.job(family)["metadata"].get("annotations") or {}
         return [one.cause for one in read_ledger(annotations.get(JOB_ATTEMPTS)).attempts]
 
+    def wait_for_causes(self, families: tuple[Family, ...], wanted: list[str]) -> None:
+        """Wait until the attempts of each family are recorded, which is later than its ranks run."""
+
+        def recorded() -> bool:
+            found = {family.name: self.causes(family) for family in families}
+            return all(causes == wanted for causes in found.values())
+
+        try:
+            self.box.wait_for(f"attempts end by {wanted}", recorded)
+        except AssertionError as error:
+            found = {family.name: self.causes(family) for family in families}
+            raise AssertionError(f"{found}\n{error}") from error
+
     def fail(self, code: str) -> None:
         """Let rank 1 of each job end with its exit code."""
         for family in self.families:
@@ -139,16 +152,14 @@ def test_preempted_gangs_come_back_whole_with_their_ranks_and_their_age(matrix: 
             pod["metadata"]["name"] == "urgent-main-0" and pod["status"].get("phase") == "Running"
             for pod in matrix.box.items("pods")
         ),
-        60,
     )
     matrix.box.windlass("cancel", "urgent")
     assert matrix.wait_for_worlds("all gangs come back") == before
     later = {name: (time, since[name]) for name, time in matrix.since().items() if time > since[name]}
     assert not later, "gangs that lost their place in the queue"
     assert {family.name: matrix.job(family)["metadata"]["uid"] for family in matrix.families} == jobs
-    for family in matrix.families:
-        if family.failed:
-            assert matrix.causes(family) == ["preemption", ""], family.name
+    families = tuple(family for family in matrix.families if family.failed)
+    matrix.wait_for_causes(families, ["preemption", ""])
 
 
 def test_suspended_jobs_give_their_gpus_back_and_come_back_after_the_resume(matrix: Matrix) -> None:
@@ -162,20 +173,23 @@ def test_suspended_jobs_give_their_gpus_back_and_come_back_after_the_resume(matr
         assert f"windlass scale {name} 0" in refused.stderr
     matrix.mark()
     matrix.box.windlass("suspend", *names)
-    matrix.box.wait_for("no pod is left", lambda: not any(map(matrix.pods, families)), 60)
+    matrix.box.wait_for("no pod is left", lambda: not any(map(matrix.pods, families)))
     for name in endless:
         matrix.box.windlass("scale", name, "0")
     flags = ["--gpus", str(matrix.gpus), "--name", "all-gpus"]
-    matrix.box.windlass("run", *flags, "--", "true", timeout=60)
-    shown = json.loads(matrix.box.windlass("ps", "-o", "json").stdout)["items"]
-    states = {one["name"]: one["state"] for one in shown}
-    assert {states[name] for name in names} <= {"Suspended", "Aborted"}
+    matrix.box.windlass("run", *flags, "--", "true")
+
+    def stopped() -> bool:
+        shown = json.loads(matrix.box.windlass("ps", "-o", "json").stdout)["items"]
+        states = {one["name"]: one["state"] for one in shown}
+        return {states[name] for name in names} <= {"Suspended", "Aborted"}
+
+    matrix.box.wait_for("all are shown as suspended", stopped)
     for name in endless:
         matrix.box.windlass("scale", name, "1")
     matrix.box.windlass("resume", *names)
     assert matrix.wait_for_worlds("all jobs come back") == before
-    for family in families:
-        assert matrix.causes(family) == ["preemption", "user", ""], family.name
+    matrix.wait_for_causes(families, ["preemption", "user", ""])
 
 
 def test_a_failing_rank_is_restarted_by_the_policy_of_its_kind(matrix: Matrix) -> None:
@@ -184,13 +198,16 @@ def test_a_failing_rank_is_restarted_by_the_policy_of_its_kind(matrix: Matrix) -
     matrix.mark()
     for family in again:
         matrix.box.windlass("cancel", family.name)
-    matrix.box.wait_for("their pods are gone", lambda: not any(map(matrix.pods, again)), 60)
+    matrix.box.wait_for("their pods are gone", lambda: not any(map(matrix.pods, again)))
     matrix.apply(*OBJECTS, *(family.manifest(matrix.folder) for family in again))
     matrix.wait_for_worlds("new jobs start", tuple(again))
     matrix.mark()
     matrix.fail("first")
     assert matrix.wait_for_worlds("failed ranks come back") == before
-    assert {matrix.condition(family) for family in matrix.families} <= {"Running", "Available", ""}
+    matrix.box.wait_for(
+        "all jobs run",
+        lambda: {matrix.condition(family) for family in matrix.families} <= {"Running", "Available", ""},
+    )
 
 
 def test_a_rank_that_fails_again_ends_each_job_with_its_cause(matrix: Matrix) -> None:
@@ -208,12 +225,10 @@ def test_a_rank_that_fails_again_ends_each_job_with_its_cause(matrix: Matrix) ->
     def causes() -> dict[str, str]:
         return {one.name: matrix.causes(one)[-1] for one in matrix.families if one.failed}
 
-    matrix.box.wait_for("the cause is recorded", lambda: set(causes().values()) == {"program"}, 30)
+    matrix.box.wait_for("the cause is recorded", lambda: set(causes().values()) == {"program"})
     for family in matrix.families:
         if family.failed:
             assert "program: " in matrix.box.windlass("show", family.name).stdout, family.name
     for one in matrix.families:
         if not one.failed:
-            matrix.box.wait_for(
-                "the group is whole", lambda one=one: matrix.condition(one) == "Available", 60
-            )
+            matrix.box.wait_for("the group is whole", lambda one=one: matrix.condition(one) == "Available")
