@@ -62,15 +62,17 @@ def test_a_claim_gets_a_directory_that_outlives_pods_and_ends_with_the_claim(
     found = box.get("pvc", "data")
     volume = box.get("pv", found["spec"]["volumeName"])
     assert found["status"]["capacity"] == {"storage": "1Gi"}
-    assert (volume["spec"]["storageClassName"], volume["status"]["phase"]) == ("local-path", "Bound")
-    assert {"ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"} <= reasons(box, "data")
+    assert volume["spec"]["storageClassName"] == "local-path"
+    box.wait_for("the volume is bound", lambda: phase(box, "pv", volume["metadata"]["name"]) == "Bound")
+    told = {"ExternalProvisioning", "Provisioning", "ProvisioningSucceeded"}
+    box.wait_for("all is told", lambda: told <= reasons(box, "data"))
     box.windlass("delete", "pvc", "data", "--no-wait")
     assert box.get("pvc", "data")["metadata"]["deletionTimestamp"]
     (tmp_path / "go").touch()
     box.wait_for("the pod ends", lambda: phase(box, "pod", "reader") == "Succeeded")
     box.wait_for("the claim is gone", lambda: gone(box, "pvc", "data"))
     box.wait_for("the volume is gone", lambda: gone(box, "pv", volume["metadata"]["name"]))
-    assert not list((box.state.node / "claims").glob("*_data"))
+    box.wait_for("its directory, too", lambda: not list((box.state.node / "claims").glob("*_data")))
 
 
 def test_a_claim_may_wait_for_its_first_pod_and_keep_its_volume(box: Box) -> None:
@@ -117,8 +119,8 @@ def test_kubectl_shows_classes_claims_and_volumes(box: Box) -> None:
     box.wait_for("it is bound", lambda: phase(box, "pvc", "shown") == "Bound")
     classes = box.kubectl("get", "sc").stdout
     assert "local-path (default)   windlass.dev/local-path   Delete          Immediate" in classes
-    described = box.kubectl("describe", "pvc", "shown").stdout
-    assert "ProvisioningStandIn" in described
+    described = ("describe", "pvc", "shown")
+    box.wait_for("it is told", lambda: "ProvisioningStandIn" in box.kubectl(*described).stdout)
     line = next(x for x in box.kubectl("get", "pvc").stdout.splitlines() if x.startswith("shown"))
     assert line.split()[1::2][:2] == ["Bound", "1Gi"]
     refused = box.kubectl(

@@ -186,7 +186,8 @@ class TestTroubleShooting:
 
     def test_pod_is_described_with_its_events_and_log(self, box: Box, trainer: str) -> None:
         assert "nvidia.com/gpu:  1" in box.kubectl("describe", "pod", trainer).stdout
-        assert trainer in box.kubectl("get", "events", "--sort-by=.metadata.creationTimestamp").stdout
+        events = ("get", "events", "--sort-by=.metadata.creationTimestamp")
+        box.wait_for("its events are there", lambda: trainer in box.kubectl(*events).stdout)
         box.wait_for("its line is in the log", lambda: "CUDA" in box.kubectl("logs", trainer).stdout)
         assert "NCCL_DEBUG=INFO" in box.kubectl("exec", "-it", trainer, "--", "env").stdout
 

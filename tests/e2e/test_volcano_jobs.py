@@ -132,8 +132,11 @@ def test_mpirun_reaches_the_workers_of_plugin_mpi(box: Box) -> None:
     assert lines.count("600") == 2
     assert any(line.startswith("ssh-rsa AAAA") for line in lines)
     assert "  HostName mpi-worker-1.mpi" in lines
-    assert "RemoteShell" in {event["reason"] for event in box.items("events")}
-    assert not [found for found in box.items("secrets") if found["metadata"]["name"] == "mpi-ssh"]
+    box.wait_for("it is told", lambda: "RemoteShell" in {event["reason"] for event in box.items("events")})
+    box.wait_for(
+        "its Secret is deleted",
+        lambda: "mpi-ssh" not in {found["metadata"]["name"] for found in box.items("secrets")},
+    )
 
 
 def test_all_ranks_of_a_tf_config_meet(box: Box) -> None:
