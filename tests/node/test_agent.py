@@ -42,6 +42,15 @@ async def events(box: NodeBox, name: str) -> dict[str, str]:
     return {e["reason"]: e["message"] for e in found if e["involvedObject"]["name"] == name}
 
 
+async def told(box: NodeBox, name: str, reason: str) -> str:
+    """Wait for an event, which may come after the status that it is about, and return its message."""
+
+    async def message() -> str | None:
+        return (await events(box, name)).get(reason)
+
+    return await box.until(message)
+
+
 def folder(box: NodeBox, found: dict[str, Any], attempt: int = 0, container: str = "main") -> Path:
     return box.state.node / "pods" / found["metadata"]["uid"] / "containers" / container / str(attempt)
 
@@ -167,7 +176,7 @@ async def test_crash_loops_back_off_and_say_so(box: NodeBox) -> None:
     assert found["status"]["phase"] == "Running"
     assert status["state"]["waiting"]["message"].startswith("back-off 10s restarting failed container=main")
     assert status["restartCount"] == 1
-    assert "BackOff" in await events(box, "loop")
+    await told(box, "loop", "BackOff")
 
 
 async def test_the_deadline_of_a_pod(box: NodeBox) -> None:
@@ -182,7 +191,7 @@ async def test_what_cannot_start_says_why_and_what_to_do(box: NodeBox) -> None:
     ended = state_of(await box.phase("nocmd", "Failed"))["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
     assert 'exec: "no-such-program": executable file not found in $PATH' in ended["message"]
-    assert "no-such-program" in (await events(box, "nocmd"))["Failed"]
+    assert "no-such-program" in await told(box, "nocmd", "Failed")
     ended = state_of(await box.phase("nodir", "Failed"))["terminated"]
     assert "mkdir -p /no/such/dir" in ended["message"]
 
@@ -248,7 +257,7 @@ async def test_missing_objects_are_waited_for(box: NodeBox) -> None:
         )
 
     await box.until(waiting)
-    assert 'configmap "late" not found' in (await events(box, "w"))["Failed"]
+    assert 'configmap "late" not found' in await told(box, "w", "Failed")
     await box.client.create(
         CONFIG_MAPS, {"metadata": {"name": "late", "namespace": "default"}, "data": {"x": "here"}}
     )
@@ -259,11 +268,7 @@ async def test_missing_objects_are_waited_for(box: NodeBox) -> None:
 async def test_a_missing_volume_source_keeps_the_pod_pending_with_the_reason(box: NodeBox) -> None:
     spec = pod("v", "true", volumes=[{"name": "c", "configMap": {"name": "none"}}])
     await box.create(spec)
-
-    async def told() -> Any:
-        return "FailedMount" in await events(box, "v")
-
-    await box.until(told)
+    await told(box, "v", "FailedMount")
     found = await box.get("v")
     assert found["status"]["phase"] == "Pending"
     assert state_of(found)["waiting"]["message"] == 'configmap "none" not found'
@@ -284,9 +289,8 @@ async def test_a_pod_without_a_command_gets_a_marked_placeholder(box: NodeBox) -
     await box.create(pod("empty"))
     await box.phase("empty", "Succeeded")
     assert "placeholder" in await box.log("empty")
-    found = await events(box, "empty")
-    assert "Placeholder" in found
-    assert "busybox" in found["ImageIgnored"]
+    await told(box, "empty", "Placeholder")
+    assert "busybox" in await told(box, "empty", "ImageIgnored")
     marks = (await box.get("empty"))["metadata"]["annotations"]
     assert marks[annotations.PLACEHOLDER] == "main"
 
@@ -397,11 +401,7 @@ async def test_a_device_that_is_held_is_waited_for_never_shared(gpus: NodeBox) -
     await gpus.create(gpu_pod("first", "0", 1, "sleep", "1000"))
     await gpus.phase("first", "Running")
     await gpus.create(gpu_pod("second", "0"))  # what a lying or a racing server would say
-
-    async def told() -> Any:
-        return (await events(gpus, "second")).get("DeviceInUse")
-
-    assert await gpus.until(told) == "device 0 is held by pod default/first"
+    assert await told(gpus, "second", "DeviceInUse") == "device 0 is held by pod default/first"
     assert (await gpus.get("second"))["status"]["phase"] == "Pending"
     await gpus.client.delete(PODS, "first", "default", grace_seconds=1)
     await gpus.phase("second", "Succeeded")
@@ -419,11 +419,7 @@ async def test_who_runs_keeps_its_devices_where_the_ledger_is_lost(
     await gpus.start_agent()
     assert "devices.json cannot be read" in caplog.text
     await gpus.create(gpu_pod("second", "0"))
-
-    async def told() -> Any:
-        return (await events(gpus, "second")).get("DeviceInUse")
-
-    assert await gpus.until(told) == "device 0 is held by pod default/first"
+    assert await told(gpus, "second", "DeviceInUse") == "device 0 is held by pod default/first"
 
 
 async def test_who_is_started_again_has_its_devices_where_the_ledger_is_an_older_one(gpus: NodeBox) -> None:
