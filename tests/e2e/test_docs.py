@@ -89,8 +89,8 @@ CLUSTER = {"docs/guides/kubernetes.md"}
 WORK = {"train.py": 'print("training")\n'}
 """What the reader of a page has in the current folder."""
 
-ROOMY_SECONDS = 400
-LOOK_SECONDS = 60
+ROOMY_SECONDS = 900
+LOOK_SECONDS = 180
 LOOKS = ("windlass doctor", "windlass explain ", "windlass get ", "windlass gpu", "windlass items ls ",
          "windlass logs ", "windlass model ls", "windlass node ls", "windlass node tree", "windlass ps",
          "windlass queue ls", "windlass queue tree", "windlass show ", "windlass status", "windlass workflow graph ",

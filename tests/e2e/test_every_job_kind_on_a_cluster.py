@@ -505,7 +505,12 @@ def model_agent(scene: Scene, real_node: str, real_kube: RealKube, outputs: Path
     argv = [sys.executable, "-m", "windlass.node.model_agent", f"--kubeconfig={real_kube.kubeconfig}"]
     argv += [f"--node-name={real_node}", f"--directory={outputs / 'models'}"]
     process = spawn(argv, outputs / "models.log")
+
+    def ready() -> bool:
+        return scene.get(NODES, real_node)["metadata"]["labels"].get(names.MODEL_AGENT) == "true"
+
     try:
+        eventually(ready)
         yield
     finally:
         end(process)
@@ -526,7 +531,14 @@ def test_generation_jobs_run_to_completion(
     model = {"name": "tiny", "source": (tmp_path / "weights").as_uri()}
     spec = generation_job(300, replicas=2, grouping={"by": "kind"}, model=model)
     spec["runtimeRef"] = {"name": "builtin-generate", "parameters": {"secondsPerItem": 0.02}}
-    scene.create(AIGC_JOBS, "rows", {**spec, "batching": {"mode": "Fixed", "size": 5}})
+    spec |= {"batching": {"mode": "Fixed", "size": 5}, "policy": {"suspend": True}}
+    scene.create(AIGC_JOBS, "rows", spec)
+
+    def preloaded() -> bool:
+        return [one["status"]["state"] for one in scene.items(MODEL_CACHES).values()] == ["Ready"]
+
+    eventually(preloaded)  # a worker that begins before would fetch the model itself
+    scene.cluster.patch(scene.path(AIGC_JOBS, "rows"), {"spec": {"policy": {"suspend": False}}}).ok()
 
     def items(name: str) -> Json:
         return scene.status(AIGC_JOBS, name).get("items") or {}
@@ -553,7 +565,7 @@ def test_generation_jobs_run_to_completion(
     caches = list(scene.items(MODEL_CACHES).values())
     assert [(one["spec"]["nodeName"], one["status"]["state"]) for one in caches] == [(real_node, "Ready")]
     status = scene.status(AIGC_JOBS, "rows")
-    assert set(status["model"]) == {"found"}  # by the workers that the second driver met
+    assert set(status["model"]) == {"found"}
     (ready,) = [one for one in status["conditions"] if one["type"] == "ModelReady"]
     assert (ready["status"], ready["reason"]) == ("True", "Ready")
     scene.cluster.delete(scene.path(MODEL_CACHES, caches[0]["metadata"]["name"])).ok()

@@ -87,10 +87,11 @@ def test_a_batch_is_answered_once_each_and_a_bad_request_is_one_line(client: Any
     assert sorted(model.answered) == sorted(text for text in texts.values() if "bad" not in text)
 
 
-def test_a_cancelled_batch_keeps_what_was_answered(client: Any) -> None:
-    texts = {f"c-{number}": f"more {number}" for number in range(20_000)}
+def test_a_cancelled_batch_keeps_what_was_answered(client: Any, model: ChatServer) -> None:
+    model.most = len(model.answered) + 100
+    texts = {f"c-{number}": f"more {number}" for number in range(300)}
     batch = until(client, start(client, texts), lambda each: each.request_counts.completed >= 20)
     client.batches.cancel(batch.id)
     batch = until(client, batch, lambda each: each.status == "cancelled")
     found = answers(client, batch.output_file_id)
-    assert 20 <= len(found) == batch.request_counts.completed < 20_000
+    assert 20 <= len(found) == batch.request_counts.completed < 300

@@ -253,7 +253,7 @@ def test_a_map_whose_program_was_killed_goes_on_where_it_was(box: Box, here: Tar
         "    with open('calls', 'a') as file: file.write(f'{number}\\n')\n"
         "    time.sleep(0.02)\n"
         "    return number + 1\n"
-        "print(sum(windlass.map(slow, range(200), engine='items', name='slow', keep=True, workers=2)))\n"
+        "print(sum(windlass.map(slow, range(200), engine='items', name='slow', keep=True, workers=2, chunksize=10)))\n"
     )
     calls = box.folder / "calls"
     command = [sys.executable, str(script)]

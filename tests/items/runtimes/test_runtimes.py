@@ -68,7 +68,7 @@ for line in sys.stdin:
 
 
 def test_one_command_answers_all_batches_and_bad_rows_fail_alone() -> None:
-    runtime = runtime_of(command(ECHO, timeoutSeconds=3))
+    runtime = runtime_of(command(ECHO, timeoutSeconds=8))
     first = list(runtime.process(batch_of({"id": "a"}, {"id": "b"})))
     second = list(runtime.process(batch_of({"id": "c"}, {"id": "d", "bad": True}, {"id": "e"})))
     pids = {one.output["pid"] for one in first + second if one.output}

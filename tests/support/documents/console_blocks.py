@@ -122,7 +122,7 @@ class Outcome:
 class Shell:
     """Runs commands one by one; what they export and where they go is there for the next one."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], seconds: float = 120) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], seconds: float = 400) -> None:
         self._notes = folder / "shell"
         self._notes.mkdir()
         self._environment = dict(environment)

@@ -10,11 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class ChatServer(ThreadingHTTPServer):
-    """``answered``: texts in order. A text with "bad" gets 400; every tenth request is refused once with 429."""
+    """``answered``: texts in order. A text with "bad" gets 400; every tenth request is refused once with 429.
+
+    Requests beyond ``most`` answers wait until ``released`` is set.
+    """
 
     daemon_threads = True
     answered: list[str]
     refused: set[str]
+    most: float
+    released: threading.Event
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -29,6 +34,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(429, {"error": {"message": "too many requests"}}, retry="0")
         if "bad" in text:
             return self._answer(400, {"error": {"message": "the prompt is too long"}})
+        if len(self.server.answered) >= self.server.most:
+            self.server.released.wait()
         self.server.answered.append(text)
         choice = {
             "index": 0,
@@ -54,11 +61,13 @@ class _Handler(BaseHTTPRequestHandler):
 def serving_chat() -> Iterator[ChatServer]:
     """Give a running server on a free port of the loopback."""
     with ChatServer(("127.0.0.1", 0), _Handler) as server:
-        server.answered, server.refused = [], set()
+        server.answered, server.refused, server.released = [], set(), threading.Event()
+        server.most = float("inf")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
             yield server
         finally:
+            server.released.set()
             server.shutdown()
             thread.join()
