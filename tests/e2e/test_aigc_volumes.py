@@ -1,4 +1,4 @@
-"""Generation jobs on one box that name a claim or ConfigMap before it exists."""
+"""Generation jobs on one box: claims or ConfigMaps that come later, and rows that a cancelled job leaves."""
 
 from __future__ import annotations
 
@@ -145,3 +145,34 @@ def test_suspended_job_takes_another_claim(box: Box):
     box.kubectl("patch", "aigcjob", "renamed", "--type", "merge", "-p", change)
     box.windlass(*resume.split())
     assert wait_for_the_end(box, "renamed")["phase"] == "Succeeded"
+
+
+WAITS_AT_20 = """
+import json, os, sys, time
+for line in sys.stdin:
+    row = json.loads(line)
+    while row["id"] >= 20 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.05)
+    print(json.dumps({"id": row["id"], "text": f"made by {os.getpid()}"}), flush=True)
+"""
+
+
+def test_cancelled_generation_job_keeps_the_rows_that_it_finished(box: Box, tmp_path: Path):
+    table, gate = tmp_path / "rows.jsonl", tmp_path / "go"
+    table.write_text("".join(f'{{"id": {n}}}\n' for n in range(40)))
+    words = ("generate", str(table), "--", sys.executable, "-c", WAITS_AT_20, str(gate))
+    box.windlass("generate", "--name", "first", "--detach", *words[1:])
+    box.wait_for(
+        "rows are done", lambda: (box.get("aigcjob/first").get("status") or {})["items"].get("done", 0) > 0
+    )
+    done = box.get("aigcjob/first")["status"]["items"]["done"]
+    said = box.windlass("cancel", "first").stdout
+    assert "finished row" in said
+    assert f"kept next to {tmp_path / 'rows.out.jsonl'} for the next job with these outputs" in said
+    gate.touch()
+    box.wait_for("the job is gone", lambda: box.kubectl("get", "aigcjob", "first", check=False).returncode)
+    again = box.windlass(*words)
+    taken = next(line for line in again.stderr.splitlines() if "taken over" in line)
+    assert int(taken.split()[0]) >= done
+    rows = [json.loads(line) for line in (tmp_path / "rows.out.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == list(range(40))

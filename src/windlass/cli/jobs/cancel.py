@@ -68,7 +68,7 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
                     _command_to_end(owner, job.namespace), invocation.context.target_flags
                 )
                 invocation.warn(f"{owner['kind']} {owner['name']} may recreate it; to end that: {remedy}")
-        return f"is being deleted, with its {job.resource.kind} and its logs"
+        return f"is being deleted, with its {job.resource.kind} and its logs{_kept_rows(invocation, job)}"
     makers = controllers_of(job.pods)
     if job.kind != "Pod" and len(makers) == 1 and _is_uncontrolled_job(invocation, makers[0], job.namespace):
         owner = makers[0]
@@ -83,6 +83,19 @@ def end_job(invocation: Invocation, job: Job, reason: str) -> str:
         remedy = remedy_with_target(_command_to_end(owner, job.namespace), invocation.context.target_flags)
         invocation.warn(f"{owner['kind']} {owner['name']} may recreate these pods; to end it: {remedy}")
     return "deleted" if job.kind == "Pod" else f"{plural(len(job.pods), 'pod')} deleted"
+
+
+def _kept_rows(invocation: Invocation, job: Job) -> str:
+    """Return where the finished rows of an AIGCJob stay; empty for other jobs.
+
+    In a cluster they are kept only if the outputs are on a claim or in an object store.
+    """
+    status = job.obj.get("status") or {}
+    done, outputs = int((status.get("items") or {}).get("done") or 0), status.get("outputs")
+    if job.resource is not AIGC_JOBS or not done or not outputs or invocation.target.remote:
+        return ""
+    rows = "its finished row is" if done == 1 else f"its {done} finished rows are"
+    return f"; {rows} kept next to {outputs} for the next job with these outputs"
 
 
 def _is_uncontrolled_job(invocation: Invocation, owner: Object, namespace: str) -> bool:
