@@ -290,8 +290,9 @@ def _take_batch(status: dict[str, Any], batch: Json | None, active: bool) -> Non
 def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, seen: Observation) -> None:
     """Add the allocated GPU seconds since the last status, and tell how many of them worked on items.
 
-    GPUs are allocated at least as long as rows are worked on, also by workers that start and end
-    between two statuses.
+    Workers that start and end between two statuses have held GPUs as long as they worked on rows.
+    Rows of one worker that are processed at the same time can add up to more than its GPUs are
+    allocated for: then all of the allocated time is used.
     """
     before, since = int(old.get("gpus") or 0), stored_time(old.get("observedTime"))
     allocated = float(old.get("gpuSeconds") or 0)
@@ -302,13 +303,13 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
     if before or held:
         status["observedTime"] = rfc3339_micro(seen.now)
     used = _used_gpu_seconds(job, status, seen.batch)
-    allocated = round(max(allocated, used or 0.0), 3)
+    allocated = round(allocated or used or 0.0, 3)
     if not allocated:
         return
     status["gpuSeconds"] = allocated
     if used is not None:
-        status["gpuBusySeconds"] = round(used, 3)
-    status["gpuIdleSeconds"] = round(max(0.0, allocated - float(status.get("gpuBusySeconds") or 0)), 3)
+        status["gpuBusySeconds"] = round(min(used, allocated), 3)
+    status["gpuIdleSeconds"] = round(allocated - float(status.get("gpuBusySeconds") or 0), 3)
     if job.plan is not None:
         _take_eager_seconds(status, max(held, before), seen.now)
     elif "rowsReadSeconds" in status:  # binding at once holds the GPUs of the least workers meanwhile
