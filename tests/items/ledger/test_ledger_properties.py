@@ -183,6 +183,24 @@ def test_items_of_lost_workers_are_leased_alone_and_given_up_in_the_end() -> Non
     assert max(ledger.table.losses) == 4
 
 
+def test_busy_workers_get_neither_suspects_nor_items_of_others() -> None:
+    items = {"leaseSeconds": 1, "infrastructureRetries": 3, "maxFailedPercent": 100}
+    ledger = ledger_of(batch_of(items=items, batching={"targetSeconds": 60}), [2])
+    for step in range(2):
+        while ledger.lease("w", f"i{step}", step * 10.0)[0] is not None:
+            pass
+    assert ledger.lease("w", "i2", 20.0, busy=True)[0] is None
+    alone, _ = ledger.lease("w", "i2", 20.0)
+    assert alone is not None
+    assert (alone.size, alone.alone) == (1, True)
+    ledger = ledger_of(batch_of(batching={"mode": "Dynamic", "size": 64, "targetSeconds": 60}), [64])
+    ledger.sizes.observe(0, 1, 2.0)
+    while ledger.lease("w0", "i0", 0.0)[0] is not None:
+        pass
+    assert ledger.lease("w1", "i1", 0.0, busy=True)[0] is None
+    assert ledger.lease("w1", "i1", 0.0)[0] is not None
+
+
 @pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [4.0, 2.0, 1.0]])
 def test_groups_share_the_workers_by_weight(weights: list[float]) -> None:
     ledger = ledger_of(batch_of(batching={"size": 32, "targetSeconds": 1}), [4000, 4000, 4000], weights)

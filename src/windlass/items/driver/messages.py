@@ -8,12 +8,14 @@ import msgspec
 class LeaseRequest(msgspec.Struct, frozen=True):
     """Body of all requests of a worker but commits. ``wait``: seconds to wait for items.
 
+    ``busy``: the worker still processes items of other leases.
     ``model``: where the files of the model came from (:mod:`windlass.items.worker.model`).
     """
 
     worker: str
     instance: str
     wait: float = 0.0
+    busy: bool = False
     lease: str = ""
     leases: list[str] = []
     leave: bool = False
@@ -64,13 +66,17 @@ class LeasedItem(msgspec.Struct, frozen=True):
 
 
 class LeaseResponse(msgspec.Struct, frozen=True):
-    """Answer to a request of items. ``finished``: the worker may end."""
+    """Answer to a request of items.
+
+    ``finished``: the worker may end. ``alone``: nothing else may be processed at the same time.
+    """
 
     lease: str = ""
     items: list[LeasedItem] = []
     group: str = ""
     model: str = ""
     finished: bool = False
+    alone: bool = False
 
 
 class CommitResponse(msgspec.Struct, frozen=True):

@@ -342,7 +342,7 @@ class Driver:
         if ledger is None or storage is None or spool is None or storage.blocked or self.stopped is not None:
             return None
         now = self._clock.monotonic()
-        lease, effects = ledger.lease(request.worker, request.instance, now)
+        lease, effects = ledger.lease(request.worker, request.instance, now, busy=request.busy)
         storage.add(effects)
         if lease is None:
             return None
@@ -354,7 +354,8 @@ class Driver:
                 row = self._contexts.row(n, row)
             items.append(LeasedItem(n, table.attempts[n] + 1, msgspec.Raw(row)))
         group = ledger.queues.groups[lease.group].record
-        return LeaseResponse(lease.id, items, group.name, group.model or self.batch.model)
+        model = group.model or self.batch.model
+        return LeaseResponse(lease.id, items, group.name, model, alone=lease.alone)
 
     async def heartbeat(self, request: LeaseRequest) -> HeartbeatResponse:
         ledger = self._ledger

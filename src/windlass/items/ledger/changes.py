@@ -73,6 +73,7 @@ class ItemLease:
 
     ``items``: numbers without a result yet, in the order of processing. ``size``: number of
     items at the start. ``copy``: second copy of items that another lease has, too.
+    ``alone``: no other item may be processed at the same time, since it may end its worker.
     """
 
     id: str
@@ -84,7 +85,17 @@ class ItemLease:
     expires: float
     size: int
     copy: bool = False
+    alone: bool = False
     revoked: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class WorkerRecord:
+    """Worker as the ledger knows it. ``group``: group of its last lease, or -1."""
+
+    instance: str
+    seen: float
+    group: int = -1
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from windlass.items.context.gate import SegmentGate
 from windlass.items.ledger.branches import branch_of
@@ -24,6 +23,7 @@ from windlass.items.ledger.changes import (
     ItemResult,
     ItemState,
     LedgerEffects,
+    WorkerRecord,
 )
 from windlass.items.ledger.gathering import Gathering
 from windlass.items.ledger.groups import GroupQueue, GroupQueues
@@ -44,15 +44,6 @@ LEASE_LOST = "LeaseLost"
 TOO_MANY_FAILED = "TooManyFailedItems"
 TOO_MANY_INVALID = "TooManyInvalidRows"
 """Failure of a batch that has too many rows that are not valid."""
-
-
-@dataclass(slots=True)
-class WorkerRecord:
-    """Worker as the ledger knows it. ``group``: group of its last lease, or -1."""
-
-    instance: str
-    seen: float
-    group: int = -1
 
 
 class Ledger:
@@ -115,15 +106,21 @@ class Ledger:
         if lease.items:
             self._hold(lease)
 
-    def lease(self, worker: str, instance: str, now: float) -> tuple[ItemLease | None, LedgerEffects]:
-        """Lease the next batch to a worker; ``None`` if nothing is to be done now."""
+    def lease(
+        self, worker: str, instance: str, now: float, *, busy: bool = False
+    ) -> tuple[ItemLease | None, LedgerEffects]:
+        """Lease the next batch to a worker; ``None`` if nothing is to be done now.
+
+        ``busy``: the worker has items of other leases, so it gets none that must be processed
+        alone, and none of other workers.
+        """
         effects = self.expire(now)
         record = self.workers.setdefault(worker, WorkerRecord(instance, now))
         record.seen, record.instance = now, instance
         if self.failure is not None or not self.table.open:
             return None, effects
-        lease = self._suspect(record, worker, now) or self._next(record, worker, now)
-        if lease is None:
+        lease = (None if busy else self._suspect(record, worker, now)) or self._next(record, worker, now)
+        if lease is None and not busy:
             lease = self._steal(record, worker, now) or self._copy(record, worker, now)
         if lease is not None:
             record.group = lease.group
@@ -409,7 +406,9 @@ class Ledger:
         while self._suspects:
             number = self._suspects.popleft()
             if self.table.state[number] == ItemState.PENDING:
-                return self._new_lease(record, worker, self.table.group[number], (number,), now)
+                lease = self._new_lease(record, worker, self.table.group[number], (number,), now)
+                lease.alone = True
+                return lease
         return None
 
     def _next(self, record: WorkerRecord, worker: str, now: float) -> ItemLease | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from windlass.items.spec import SHARD, BatchSpec
 
@@ -90,6 +90,20 @@ class Runtime(Protocol):
     def teardown(self) -> None: ...
 
 
+@runtime_checkable
+class RequestRuntime(Runtime, Protocol):
+    """Runtime that processes each row by a request of its own, several at the same time."""
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum number of rows that are processed at the same time."""
+        ...
+
+    def request(self, item: LeasedRow, model: str) -> RowOutcome:
+        """Process one row. Called by several threads."""
+        ...
+
+
 _ENDING = frozenset({"ProcessExited", "Timeout"})
 """Reasons of failures after which the program of rank 0 is gone, or out of step with the other ranks."""
 _BY_PEERS = frozenset(
@@ -127,7 +141,9 @@ def create(context: RuntimeContext) -> Runtime:
     runtime = _create(context)
     if SHARD in context.environment:
         runtime = _Leading(runtime, context)
-    return _Carrying(runtime) if context.batch.carries else runtime
+    if not context.batch.carries:
+        return runtime
+    return _CarryingRequests(runtime) if isinstance(runtime, RequestRuntime) else _Carrying(runtime)
 
 
 class _Leading:
@@ -160,6 +176,20 @@ class _Carrying:
             if outcome.output is not None:
                 outcome.output = {**rows[outcome.number], **outcome.output}
             yield outcome
+
+
+class _CarryingRequests(_Carrying):
+    """The same for a runtime that sends requests."""
+
+    def __init__(self, runtime: RequestRuntime) -> None:
+        super().__init__(runtime)
+        self._requests, self.concurrency = runtime, runtime.concurrency
+
+    def request(self, item: LeasedRow, model: str) -> RowOutcome:
+        outcome = self._requests.request(item, model)
+        if outcome.output is not None:
+            outcome.output = {**item.row, **outcome.output}
+        return outcome
 
 
 def _create(context: RuntimeContext) -> Runtime:

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.fields.aigc import LLAMA_CPP_PACKAGE
-from windlass.items.runtimes.base import MODEL_PATH, RowOutcome, RuntimeContext, SetupError, WorkBatch
+from windlass.items.runtimes.base import (
+    MODEL_PATH,
+    LeasedRow,
+    RowOutcome,
+    RuntimeContext,
+    SetupError,
+    WorkBatch,
+)
 from windlass.items.runtimes.openai_server import OpenAIRuntime
 
 CONTEXT_TOKENS = 2048
@@ -66,6 +73,16 @@ class LlamaCppRuntime:
     def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         assert self._requests is not None, "setup comes first"
         yield from self._requests.process(batch)
+
+    @property
+    def concurrency(self) -> int:
+        """Maximum number of requests at the same time."""
+        return self._context.batch.runtime.concurrency
+
+    def request(self, item: LeasedRow, model: str) -> RowOutcome:
+        """Send one row to the model."""
+        assert self._requests is not None, "setup comes first"
+        return self._requests.request(item, model)
 
     def teardown(self) -> None:
         if self._requests is not None:

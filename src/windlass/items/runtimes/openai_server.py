@@ -77,6 +77,7 @@ class OpenAIRuntime:
         self._url = runtime.url.rstrip("/")
         key = context.environment.get(runtime.api_key_env, "")
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self.concurrency = runtime.concurrency
         self.limit = RequestLimit(runtime.concurrency)
         self._threads = ThreadPoolExecutor(runtime.concurrency, "request")
         self._local = threading.local()
@@ -95,8 +96,8 @@ class OpenAIRuntime:
         items = batch.left()
         try:
             for item in items:
-                running.add(self._threads.submit(self._one, item, batch.model))
-                while len(running) >= self._context.batch.runtime.concurrency:
+                running.add(self._threads.submit(self.request, item, batch.model))
+                while len(running) >= self.concurrency:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     yield from (future.result() for future in done)
             while running:
@@ -126,7 +127,8 @@ class OpenAIRuntime:
             "spec.template.spec.hostNetwork: true)"
         )
 
-    def _one(self, item: LeasedRow, model: str) -> RowOutcome:
+    def request(self, item: LeasedRow, model: str) -> RowOutcome:
+        """Send one row, again while the server is overloaded or cannot be reached."""
         started = self._context.monotonic()
         path, body = request_of(item, model, self._context)
         outcome = self._repeat(item, path, body, started)

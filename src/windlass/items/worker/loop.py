@@ -7,8 +7,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from windlass.items.ledger.branches import branch_name
 from windlass.items.prompts import Prompt, PromptError
@@ -18,6 +19,7 @@ from windlass.items.runtimes.base import (
     PERMANENT,
     LeasedRow,
     ReplicaEnded,
+    RequestRuntime,
     RowOutcome,
     Runtime,
     RuntimeContext,
@@ -40,6 +42,9 @@ MAX_OUTPUT_BYTES = 64 * 2**20
 """Maximum size of one output in bytes."""
 LEASE_SECONDS = 10.0
 """Time that a request of items may wait for some (seconds)."""
+
+
+_Waited = TypeVar("_Waited")
 
 
 class Worker:
@@ -100,21 +105,20 @@ class Worker:
             score = scorers.create(quality, self._context) if quality is not None else None
         except ValueError as error:
             raise SetupError(str(error)) from None
-        self._interruptible = True
-        try:
-            if self._stopping:
-                raise WorkerStopped
-            runtime.setup()
-        finally:
-            self._interruptible = False
+        self.interrupted_by_stop(runtime.setup)
         how = getattr(runtime, "how", "")
         if how:
             self._link.call("/v1/register", stopped=self._stopped, model=how)
         return runtime, score
 
     def _work(self, runtime: Runtime, score: scorers.Scorer | None) -> int:
+        if isinstance(runtime, RequestRuntime):
+            from windlass.items.worker.requests import RequestLoop  # other runtimes do without threads
+
+            if RequestLoop(self, runtime, score).run():
+                return 0
         while not self._stopping:
-            lease = self._link.call("/v1/lease", wait=LEASE_SECONDS, stopped=self._stopped)
+            lease = self.lease(busy=False)
             if lease["finished"]:
                 return 0
             if lease["lease"]:
@@ -128,37 +132,68 @@ class Worker:
         except DriverGone as error:
             print(f"windlass: {error}", file=sys.stderr)
 
-    def _process(self, lease: dict[str, Any], runtime: Runtime, score: scorers.Scorer | None) -> None:
+    @property
+    def stopping(self) -> bool:
+        """Return whether the worker was told to end."""
+        return self._stopping
+
+    def now(self) -> float:
+        """Return the monotonic time in seconds."""
+        return self._clock.monotonic()
+
+    def lease(self, *, busy: bool) -> dict[str, Any]:
+        """Ask for rows. ``busy``: some are in progress, so the answer must come at once."""
+        wait = 0.0 if busy else LEASE_SECONDS
+        return self._link.call("/v1/lease", wait=wait, busy=busy, stopped=self._stopped)
+
+    def open(self, lease: dict[str, Any]) -> OpenLease:
+        """Begin a lease: the heartbeat renews it from now on."""
         batch, errors = self._batch_of(lease)
-        pending = _Results(self._link, lease["lease"], batch, self._clock.monotonic())
-        self._pulse.watch(lease["lease"], batch, pending)
+        found = OpenLease(lease, batch, _Results(self._link, lease["lease"], batch, self.now()))
+        self._pulse.watch(lease["lease"], batch, found.results)
         for outcome in errors:
-            pending.add(outcome, None)
+            found.results.add(outcome, None)
+        return found
+
+    def close(self, lease: OpenLease) -> None:
+        """End a lease: commit its results, and give back what has none."""
+        self.forget(lease)
+        lease.results.send(self.now())
+        if lease.results.missing(lease.answer) and not lease.batch.lost:
+            name = lease.answer["lease"]
+            self._link.call("/v1/fail", lease=name, reason="Unfinished", stopped=self._stopped)
+
+    def forget(self, lease: OpenLease) -> None:
+        """End the heartbeat of a lease."""
+        self._pulse.forget(lease.answer["lease"])
+
+    def interrupted_by_stop(self, wait: Callable[[], _Waited]) -> _Waited:
+        """Return what ``wait`` returns. SIGTERM interrupts it: then it raises :class:`WorkerStopped`."""
+        self._interruptible = True
         try:
-            items = {item.number: item for item in batch.items}
-            for outcome in self._outcomes(runtime, batch):
-                value = score_of(score, outcome, items[outcome.number]) if score else None
-                pending.add(outcome, value)
-                now = self._clock.monotonic()
-                if pending.due(now):
-                    pending.send(now)
+            if self._stopping:
+                raise WorkerStopped
+            return wait()
+        finally:
+            self._interruptible = False
+
+    def _process(self, lease: dict[str, Any], runtime: Runtime, score: scorers.Scorer | None) -> None:
+        found = self.open(lease)
+        try:
+            items = {item.number: item for item in found.batch.items}
+            for outcome in self._outcomes(runtime, found.batch):
+                found.results.add(outcome, score_of(score, outcome, items[outcome.number]) if score else None)
+                found.results.send_if_due(self.now())
         except WorkerStopped:
             pass
         finally:
-            self._pulse.forget(lease["lease"])
-            pending.send(self._clock.monotonic())
-            if pending.missing(lease) and not batch.lost:
-                self._link.call("/v1/fail", lease=lease["lease"], reason="Unfinished", stopped=self._stopped)
+            self.close(found)
 
     def _outcomes(self, runtime: Runtime, batch: WorkBatch) -> Iterator[RowOutcome]:
         """Return the outcomes of a batch. Only in here SIGTERM interrupts."""
         outcomes = runtime.process(batch)
         while not self._stopping:
-            self._interruptible = True
-            try:
-                outcome = next(outcomes, None)
-            finally:
-                self._interruptible = False
+            outcome = self.interrupted_by_stop(lambda: next(outcomes, None))
             if outcome is None:
                 return
             yield outcome
@@ -231,6 +266,16 @@ def result_text(outcome: RowOutcome, score: float | None) -> str:
     return json.dumps({"n": number, "seconds": seconds, "error": error})
 
 
+@dataclass(slots=True)
+class OpenLease:
+    """Lease in progress. ``answer``: of the driver. ``left``: rows of the batch that have no outcome yet."""
+
+    answer: dict[str, Any]
+    batch: WorkBatch
+    results: _Results
+    left: int = 0
+
+
 class _Results:
     """Results of one lease that are not committed yet.
 
@@ -252,9 +297,11 @@ class _Results:
             self._results.append(text)
             self._size += len(text)
 
-    def due(self, now: float) -> bool:
+    def send_if_due(self, now: float, link: DriverLink | None = None) -> None:
+        """Commit results that have waited long enough, or are many or large."""
         full = len(self._results) >= COMMIT_ITEMS or self._size >= COMMIT_BYTES
-        return full or now - self._since >= COMMIT_SECONDS
+        if full or now - self._since >= COMMIT_SECONDS:
+            self.send(now, link)
 
     def send(self, now: float, link: DriverLink | None = None) -> None:
         """Commit what is there, also after the lease was lost: a first result counts.
@@ -325,9 +372,7 @@ class _Heartbeat:
                     "/v1/heartbeat", leases=leases, patience=seconds, stopped=self._ended.is_set
                 )
                 for results in waiting:
-                    now = self._clock.monotonic()
-                    if results.due(now):
-                        results.send(now, self._link)
+                    results.send_if_due(self._clock.monotonic(), self._link)
             except DriverGone:
                 continue  # the main thread tries the same, and gives up after a longer time
             with self._lock:
