@@ -115,7 +115,7 @@ def test_gangs_are_whole_again_within_a_minute_of_the_known_death_of_a_machine(
 
     hit = {name.rpartition("-")[0].rpartition("-")[0] for name, node in before.items() if node == "second"}
     for name in sorted(hit):
-        box.wait_for(f"{name}: the cause is told", lambda name=name: causes(name) == ["node", None], 30)
+        box.wait_for(f"{name}: the cause is told", lambda name=name: causes(name) == ["node", None])
     for kind in KINDS:
         box.windlass("cancel", f"gang-{kind}")
 

@@ -45,9 +45,7 @@ async def test_what_a_leader_began_to_suspend_goes_and_ranks_as_before(
         assert EVICTION in notes
         assert len([name for name in await alive(scene) if name.startswith("old")]) == SIZE - 1
         service = await scene.start(policy=policy, gang_seconds=GANG_SECONDS)
-        await eventually(
-            lambda: all_bound(scene, "new"), "the rest goes, and the other gang has its room", 60.0
-        )
+        await eventually(lambda: all_bound(scene, "new"), "the rest goes, and the other gang has its room")
         assert not [name for name in await alive(scene) if name.startswith("old")]
         for rank in range(SIZE):
             await scene.pod(f"old-{rank}", group="old")
