@@ -90,7 +90,7 @@ class Scene:
             self.make_ready(chosen)
             return self.observed() and condition()
 
-        eventually(step, seconds=60)
+        eventually(step)
 
     def sets(self) -> list[Json]:
         path = self.path.replace("deployments", "replicasets")

@@ -186,7 +186,7 @@ class TestGangsOfTheCoschedulingPlugIn:
         yield f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
         if not api.embedded:
             api.delete(crd).ok()
-            eventually(lambda: api.get(crd).status == 404, 60)
+            eventually(lambda: api.get(crd).status == 404)
 
     def test_as_kubeflow_trainer_writes_them(self, api: Cluster, gangs: str) -> None:
         whole = coscheduling_group("g", 2, needs={"cpu": "1500m", "memory": 1024})
