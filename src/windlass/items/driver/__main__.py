@@ -34,6 +34,8 @@ from windlass.kits.files import write_atomic
 from windlass.observe.http_server import HttpServer, ServerLimits, bind
 
 TERMINATION_LOG = "/dev/termination-log"
+UNREAD_SECONDS = 600.0
+"""Time for which a final status that cannot be stored waits for a reader (seconds)."""
 """File that the kubelet reads the last message of a container from."""
 MAX_TERMINATION_BYTES = 4000
 """Maximum size of that message in bytes."""
@@ -98,11 +100,22 @@ async def serve(batch: BatchSpec, environment: Mapping[str, str]) -> int:
     if driver.final is not None:
         _terminate(driver.final)
         _log.info("ended: %s", json.dumps(driver.final.get("items") or driver.final.get("failure")))
-    await _linger(driver, stopped, float(environment.get(LINGER) or 5.0), clock)
+    await _linger(driver, stopped, _linger_seconds(environment), clock)
     stop.cancel()
     await driver.scaler.close()
     await server.close()
     return code
+
+
+def _linger_seconds(environment: Mapping[str, str]) -> float:
+    """Return how long the final status is served at most.
+
+    Without a termination message it would be lost with the driver, such as while the control
+    plane of a box is started again.
+    """
+    if environment.get(LINGER):
+        return float(environment[LINGER])
+    return 5.0 if os.path.exists(TERMINATION_LOG) else UNREAD_SECONDS
 
 
 async def _linger(driver: Driver, stopped: asyncio.Event, seconds: float, clock: SystemClock) -> None:
