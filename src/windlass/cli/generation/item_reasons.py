@@ -13,7 +13,8 @@ ITEM_REASONS = {
     "windlass items dead JOB lists the rows.",
     "InputUnreadable": "The driver cannot read spec.input: the path does not exist on its node, it has no right to "
     "it, or it is in another format.",
-    "InvalidAnswer": "The server or program answered something that is not a row: it must be a JSON object.",
+    "InvalidAnswer": "The server or program answered something that is not a row: it must be a JSON object. "
+    "A program gives each answer the id of its row, and logs to standard error.",
     "InvalidOutput": "The function or program returned something that is not a row: it must be a JSON object.",
     "InvalidRow": "A row of the input has no id, one that another row has, or no field that the prompt names. "
     "spec.input.idField (--id) names the field with the id.",

@@ -14,8 +14,8 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
+from windlass.items.runtimes.answers import Answers
 from windlass.items.runtimes.base import (
     LeasedRow,
     ReplicaEnded,
@@ -50,7 +50,7 @@ MAX_LINE_BYTES = 64 * 2**20
 
 
 class ProcessRuntime:
-    """Feeds rows to a command. Answers are expected in the order of the rows."""
+    """Feeds rows to a command. Answers are expected in the order of the rows (:mod:`.answers`)."""
 
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
@@ -61,6 +61,7 @@ class ProcessRuntime:
         self._quiet = QUIET_SECONDS
         self._held = 0
         self._crashes = 0
+        self._answers = Answers()
         self._leads = SHARD in context.environment
         self._spawned = self._closed = 0.0
 
@@ -80,6 +81,7 @@ class ProcessRuntime:
     def process(self, batch: WorkBatch) -> Iterator[RowOutcome]:
         waiting: deque[LeasedRow] = deque()
         items = batch.left()
+        self._answers.begin_batch()
         try:
             yield from self._exchange(items, waiting)
         except WorkerStopped:
@@ -93,6 +95,9 @@ class ProcessRuntime:
         """Feed items and yield outcomes. ``waiting``: items that were fed without an answer."""
         more = True
         moved = self._context.monotonic()
+        if self._process is not None:
+            for line in self._pump(moved, at_once=True)[0]:  # written after the last answer of all rows
+                self._answers.take(line, waiting, 0.0)
         while True:
             if self._process is None:
                 self._restart(waiting)
@@ -112,15 +117,29 @@ class ProcessRuntime:
             lines, ended = self._pump(moved)
             now = self._context.monotonic()
             for line in lines:
-                self._crashes = 0
-                self._learn(now, now - moved)
-                if waiting:
-                    yield _outcome(waiting.popleft(), line, now - moved)
-                moved = now
+                outcomes = self._answers.take(line, waiting, now - moved)
+                if outcomes:
+                    self._learn(now, now - moved)
+                    moved = now
+                yield from outcomes
+                if self._answers.out_of_step:
+                    self._end_process()
+                    break
+                self._crashes = 0 if outcomes else self._crashes
+            if self._process is None:
+                continue
             late = bool(self._timeout and waiting and now - moved > self._limit(len(waiting)))
             if ended or late:
                 yield from self._ended(waiting, late, now - moved)
                 moved = self._context.monotonic()
+
+    def _end_process(self) -> None:
+        """End a command that is out of step: the rows that wait are given to a new one."""
+        process, self._process = self._process, None
+        if process is not None:
+            _kill(process)
+            _reap(process)
+        self._crashes += 1
 
     def _limit(self, waiting: int) -> float:
         """Return the maximum time without an answer: a command that holds back has that of all rows."""
@@ -175,8 +194,11 @@ class ProcessRuntime:
             process, self._process = self._process, None
             _reap(process, END_SECONDS)
 
-    def _pump(self, moved: float) -> tuple[list[bytes], bool]:
-        """Write and read once. Return complete lines, and whether the output has ended."""
+    def _pump(self, moved: float, *, at_once: bool = False) -> tuple[list[bytes], bool]:
+        """Write and read once. Return complete lines, and whether the output has ended.
+
+        ``at_once``: do not wait for output.
+        """
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -189,7 +211,7 @@ class ProcessRuntime:
         wait = max(0.05, min(1.0, self._quiet / 5))
         if self._timeout:
             wait = min(wait, max(0.01, moved + self._timeout - self._context.monotonic()), self._timeout)
-        for descriptor, _ in poll.poll(wait * 1000):
+        for descriptor, _ in poll.poll(0 if at_once else wait * 1000):
             if descriptor != out:
                 self._feed(descriptor)
                 continue
@@ -202,7 +224,7 @@ class ProcessRuntime:
             *lines, self._rest = (self._rest + data).split(b"\n")
             if len(self._rest) > MAX_LINE_BYTES:
                 _kill(process)
-            return [line for line in lines if line.strip()], False
+            return lines, False
         return [], False
 
     def _feed(self, descriptor: int) -> None:
@@ -241,6 +263,7 @@ class ProcessRuntime:
         assert self._process.stderr is not None
         self._errors = ErrorLines(self._process.stderr)
         self._input = self._rest = b""
+        self._answers.begin_process()
         self._spawned, self._closed = self._context.monotonic(), 0.0
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
@@ -250,25 +273,6 @@ class ProcessRuntime:
 def _line(item: LeasedRow) -> bytes:
     row = {**item.row, "prompt": item.prompt} if item.prompt else item.row
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-
-
-def _outcome(item: LeasedRow, line: bytes, seconds: float) -> RowOutcome:
-    try:
-        answer: Any = json.loads(line)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        shown = line[:100].decode(errors="replace")
-        message = f"the command answered with a line that is not a JSON object: {shown}"
-        return RowOutcome(item.number, None, seconds, "program", "InvalidAnswer", message)
-    expected = item.row["id"]
-    if "id" in answer and str(answer["id"]) != str(expected):
-        message = f"the command answered with id {answer['id']!r} instead of {expected!r}"
-        return RowOutcome(item.number, None, seconds, "program", "InvalidAnswer", message)
-    if answer.get("error"):
-        return RowOutcome(item.number, None, seconds, "program", "ProgramError", str(answer["error"])[:500])
-    answer.pop("error", None)
-    return RowOutcome(item.number, {"id": expected, **answer}, seconds)
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float | None = None) -> int:
