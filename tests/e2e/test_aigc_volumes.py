@@ -176,3 +176,13 @@ def test_cancelled_generation_job_keeps_the_rows_that_it_finished(box: Box, tmp_
     assert int(taken.split()[0]) >= done
     rows = [json.loads(line) for line in (tmp_path / "rows.out.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == list(range(40))
+
+
+def test_program_that_is_not_there_is_refused_before_a_job_exists(box: Box, tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    refused = box.windlass(
+        "generate", str(tmp_path / "rows.jsonl"), "--name", "none", "--", "nosuchprogram", check=False
+    )
+    assert 'error[WL-RUN-404]: program "nosuchprogram" was not found' in refused.stderr
+    assert "which nosuchprogram" in refused.stderr
+    assert not [one for one in box.items("aigcjobs") if one["metadata"]["name"] == "none"]

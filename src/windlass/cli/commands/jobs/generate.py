@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from windlass.cli.jobs.cancel import detach
 from windlass.cli.jobs.events import about_objects
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.jobs.logs.follow import Phases
+from windlass.cli.jobs.preflight.command_checks import ProgramOfRows, check_command
 from windlass.cli.options import standard
 from windlass.cli.output.formats import FORMATS, emit, formats_text, to_yaml
 from windlass.cli.text import plural
@@ -109,6 +111,8 @@ def command(
         _print(invocation, obj)
         return errors.OK
     if not request.inline:
+        if request.command:
+            check_command(ProgramOfRows(request.command, again(request).partition(" -- ")[0]), os.environ)
         check_output(request)
     if on_loopback(request.url):
         invocation.note(

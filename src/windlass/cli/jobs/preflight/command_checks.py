@@ -6,14 +6,41 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from windlass.api.errors import WindlassError
-from windlass.cli.jobs.requests.job_builder import JobRequest
 from windlass.node.runtime.scripts import exec_problem, has_carriage_return, interpreter
 
 
-def check_command(request: JobRequest, environ: Mapping[str, str]) -> None:
+class CommandRequest(Protocol):
+    """Request that names a program.
+
+    ``command_line``: command of the user before ``--``, to repeat in remedies. ``workdir``: empty
+    for the current directory.
+    """
+
+    @property
+    def command(self) -> Sequence[str]: ...
+
+    @property
+    def workdir(self) -> str | None: ...
+
+    @property
+    def command_line(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOfRows:
+    """Program of ``windlass generate``, which works in the current directory."""
+
+    command: Sequence[str]
+    command_line: str
+    workdir: str | None = None
+
+
+def check_command(request: CommandRequest, environ: Mapping[str, str]) -> None:
     """Check that the program exists and can be executed. Raises :class:`WindlassError`."""
     directory = Path(request.workdir or os.getcwd())
     if not directory.is_dir():
@@ -41,7 +68,7 @@ def check_command(request: JobRequest, environ: Mapping[str, str]) -> None:
     _check_file(request, path)
 
 
-def _check_file(request: JobRequest, path: Path) -> None:
+def _check_file(request: CommandRequest, path: Path) -> None:
     """Check that the kernel executes a file that exists."""
     program = request.command[0]
     if path.is_dir():
@@ -61,7 +88,7 @@ def _check_file(request: JobRequest, path: Path) -> None:
     )
 
 
-def _not_in_path(request: JobRequest, directory: Path, path: str) -> WindlassError:
+def _not_in_path(request: CommandRequest, directory: Path, path: str) -> WindlassError:
     program = request.command[0]
     file = directory / program
     remedies: Sequence[str] = (f"which {program}",)
@@ -74,7 +101,7 @@ def _not_in_path(request: JobRequest, directory: Path, path: str) -> WindlassErr
     )
 
 
-def _by_interpreter(request: JobRequest, path: Path) -> tuple[str, ...]:
+def _by_interpreter(request: CommandRequest, path: Path) -> tuple[str, ...]:
     """Return the command line that starts a script by its interpreter, if that is known."""
     program = interpreter(str(path))
     if has_carriage_return(str(path)) or shutil.which(program) is None:
