@@ -52,6 +52,9 @@ def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
         out.line(_line(invocation, found, indent, node))
     if len(lines) > MOST_LINES:
         out.line(f"… {len(lines) - MOST_LINES} more nodes: windlass workflow show {found.name} -o json")
+    if found.phase in (words.FAILED, words.ERROR):
+        own = invocation.namespace_flag(found.namespace)
+        out.line(f"to run again what failed, and keep the rest: windlass workflow retry {found.name}{own}")
 
 
 def tree(nodes: Mapping[str, NodeStatus], root: str) -> Iterator[tuple[str, NodeStatus]]:
