@@ -1,7 +1,8 @@
 """Output rows: one schema for good and error rows, written whole.
 
 A good row has its ``id`` and the fields of the output. An error row has ``id``, ``error``,
-``reason`` and ``attempts``. In CSV each row has all columns.
+``reason`` and ``attempts``, and the fields of the output if only its scorer failed. In CSV each
+row has all columns.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 
 from windlass.items import parquet
-from windlass.items.ledger.changes import Flag
+from windlass.items.ledger.changes import Flag, ItemChange, ItemState
 from windlass.items.ledger.database import DeadLetter
 from windlass.items.places import Places
 from windlass.items.rows import read
@@ -33,6 +34,18 @@ _decode = msgspec.json.Decoder().decode
 def flagged(row: bytes, flag: Flag) -> bytes:
     """Return an output row with the field ``quality`` if it is below the minimum."""
     return row if flag == Flag.NONE else row.rstrip()[:-1] + b',"quality":"low"}'
+
+
+def stored_row(change: ItemChange) -> bytes:
+    """Return the row of a new output, or the error row of an item that keeps its output."""
+    if change.state != ItemState.DEAD or not change.row:
+        return flagged(change.row, change.flag)
+    error = {
+        "error": change.message or change.reason,
+        "reason": change.reason,
+        "attempts": change.attempts,
+    }
+    return _encode({**_decode(change.row), **error})
 
 
 def error_row(letter: DeadLetter) -> dict[str, Any]:

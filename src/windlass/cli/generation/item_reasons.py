@@ -33,7 +33,9 @@ ITEM_REASONS = {
     "ProcessExited": "The program of the template ended while it had rows; its last lines are in the message. "
     "windlass logs JOB shows the rest.",
     "ProgramError": "The program answered a row with an error.",
-    "ScorerFailed": "The scorer of spec.outputs.quality failed on an output.",
+    "ScorerFailed": "The scorer of spec.outputs.quality failed three times on an output, or its score is not "
+    "from 0 to 100. The error row keeps the output. Correct the scorer, then run the rows again: "
+    "windlass items retry JOB.",
     "ScorerUnreachable": "The server of the scorer cannot be reached. Rows are tried again.",
     "ServerOverloaded": "The server answered for 15 min that it is overloaded (429, 503). Rows are tried again.",
     "ServerUnreachable": "The server of spec.runtimeRef.url (--url) cannot be reached from the worker's pod. Rows are "

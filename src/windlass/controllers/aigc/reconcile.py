@@ -78,6 +78,7 @@ _PERMANENT = frozenset(
         "OutputIsInput",
         "OutputIsOccupied",
         "ProgramDoesNotStart",
+        "ScorerFailed",
     }
 )
 """Failures of a driver that a retry of the job repeats."""

@@ -78,8 +78,12 @@ class Outputs:
                 yield view[place : place + length]
 
     def _errors(self) -> Iterator[bytes]:
+        view = self._journal.view()
         for letter in self._ledger.dead_letters():
-            yield encode_row(error_row(letter))
+            if letter.length:
+                yield view[letter.place : letter.place + letter.length]
+            else:
+                yield encode_row(error_row(letter))
 
 
 def first_invalid(ledger: LedgerFile) -> str:

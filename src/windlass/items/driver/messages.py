@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.items.ledger.changes import ItemResult
+
 
 class LeaseRequest(msgspec.Struct, frozen=True):
     """Body of all requests of a worker but commits. ``wait``: seconds to wait for items.
@@ -32,13 +34,26 @@ class ResultError(msgspec.Struct, frozen=True):
 
 
 class ResultMessage(msgspec.Struct, frozen=True):
-    """Result of one item: ``row`` is the output, or it is empty and ``error`` is set."""
+    """Result of one item: ``row`` is the output, or ``error`` is set.
+
+    With both, the row is an error, and ``row`` is kept in it.
+    """
 
     n: int
     row: msgspec.Raw = msgspec.Raw(b"")
     error: ResultError | None = None
     score: float | None = None
     seconds: float = 0.0
+
+    def result(self) -> ItemResult:
+        """Return the result as the ledger takes it."""
+        score, row, error = float("nan") if self.score is None else self.score, bytes(self.row), self.error
+        if row and error is None:
+            return ItemResult(self.n, row, score, self.seconds)
+        if error is None:
+            return ItemResult(self.n, reason="NoOutput", message="the worker sent neither a row nor an error")
+        told = {"kind": error.kind, "reason": error.reason, "message": error.message}
+        return ItemResult(self.n, seconds=self.seconds, kept=row, **told)
 
 
 class CommitRequest(msgspec.Struct, frozen=True):

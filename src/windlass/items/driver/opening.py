@@ -6,8 +6,8 @@ import json
 import logging
 import sqlite3
 
-from windlass.items.ledger.core import TOO_MANY_FAILED
 from windlass.items.ledger.database import VERSION, LedgerFile
+from windlass.items.ledger.failures import TOO_MANY_FAILED
 from windlass.items.places import STATE_FOLDER, Places
 from windlass.kits.files import FileLock
 

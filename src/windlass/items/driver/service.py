@@ -26,19 +26,18 @@ from windlass.items.driver.messages import (
     LeasedItem,
     LeaseRequest,
     LeaseResponse,
-    ResultMessage,
     RetryRequest,
 )
 from windlass.items.driver.opening import holder_of, leaves_items, stored_state
 from windlass.items.driver.scaler import UserScaler
 from windlass.items.driver.status import all_groups, status_of, tell_blocked
 from windlass.items.driver.storage import Storage
-from windlass.items.ledger.changes import Flag, ItemResult
-from windlass.items.ledger.core import TOO_MANY_INVALID, Ledger
+from windlass.items.ledger.core import Ledger
 from windlass.items.ledger.database import LedgerFile
+from windlass.items.ledger.failures import SCORER_FAILED, TOO_MANY_INVALID
 from windlass.items.ledger.journal import RowJournal, RowSpool
 from windlass.items.ledger.table import ItemTable
-from windlass.items.outputs import flagged, show_rows
+from windlass.items.outputs import show_rows, stored_row
 from windlass.items.overlap import prepare
 from windlass.items.places import PlaceError, Places, full_disk, places_of, unwritable
 from windlass.items.rows import EmptyInputError, InputError
@@ -192,7 +191,10 @@ class Driver:
             made = SegmentContexts(self.batch, self.batch.context, stored.table, spool, self._clock)
             made.load(file, journal)
             self._contexts, gate = made, made.gate
-        ledger = Ledger(self.batch, stored.table, stored.groups, lambda: uuid.uuid4().hex[:16], gate)
+        unscored = [number for number, *_, reason, _ in file.given_up() if reason == SCORER_FAILED]
+        ledger = Ledger(
+            self.batch, stored.table, stored.groups, lambda: uuid.uuid4().hex[:16], gate, unscored
+        )
         for seconds in stored.seconds:
             ledger.latencies.add(seconds)
         for score in stored.scores:
@@ -372,11 +374,10 @@ class Driver:
         if self._final is not None or ledger.failure is not None:
             return CommitResponse(lost=True)
         now = self._clock.monotonic()
-        results = [_result(one) for one in request.results]
+        results = [one.result() for one in request.results]
         effects, accepted = ledger.commit(request.lease, results, request.seconds, now)
         for change in effects.items:
-            if change.flag != Flag.NONE:
-                change.row = flagged(change.row, change.flag)
+            change.row = stored_row(change)
         ended = self._contexts.keep(effects.items) if self._contexts is not None else []
         storage.add(effects)
         self._wake()
@@ -487,13 +488,3 @@ class Driver:
 
     async def healthy(self) -> dict[str, Any]:
         return {"ready": self._ledger is not None or self._final is not None, "pid": os.getpid()}
-
-
-def _result(one: ResultMessage) -> ItemResult:
-    score = float("nan") if one.score is None else one.score
-    if bytes(one.row) and one.error is None:
-        return ItemResult(one.n, bytes(one.row), score, one.seconds)
-    error = one.error
-    if error is None:
-        return ItemResult(one.n, reason="NoOutput", message="the worker sent neither a row nor an error")
-    return ItemResult(one.n, kind=error.kind, reason=error.reason, message=error.message, seconds=one.seconds)

@@ -112,8 +112,12 @@ class Storage:
         except BaseException:
             self.journal.cut(before)
             raise
-        done = [change for change in writes.items if change.state == ItemState.DONE]
-        return [(one.number, place, len(one.row)) for one, place in zip(done, places, strict=True)]
+        written = [change for change in writes.items if change.has_row]
+        return [
+            (one.number, place, len(one.row))
+            for one, place in zip(written, places, strict=True)
+            if one.state == ItemState.DONE
+        ]
 
     async def close(self) -> None:
         """Write what is left and close the files."""

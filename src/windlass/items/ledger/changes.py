@@ -36,6 +36,7 @@ class ItemResult:
     """Result of one item as a worker reports it.
 
     ``row``: the output as JSON, empty for an error. ``score``: NaN without a score.
+    ``kept``: output that an error row keeps, since only its scorer failed.
     """
 
     number: int
@@ -45,11 +46,14 @@ class ItemResult:
     kind: str = ""
     reason: str = ""
     message: str = ""
+    kept: bytes = b""
 
 
 @dataclass(slots=True)
 class ItemChange:
-    """New values of one item, to be stored. ``row`` is set for a new output.
+    """New values of one item, to be stored.
+
+    ``row`` is set for a new output, and for an item that was given up but keeps its output.
 
     ``group``: new group; ``None``: it stays.
     """
@@ -65,6 +69,11 @@ class ItemChange:
     reason: str = ""
     message: str = ""
     row: bytes = b""
+
+    @property
+    def has_row(self) -> bool:
+        """Return whether a row is to be stored with the item."""
+        return self.state == ItemState.DONE or bool(self.row)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from windlass.items.ledger.changes import (
     LedgerEffects,
     WorkerRecord,
 )
+from windlass.items.ledger.failures import SCORER_FAILED, failure_of
 from windlass.items.ledger.gathering import Gathering
 from windlass.items.ledger.groups import GroupQueue, GroupQueues
 from windlass.items.ledger.sizes import BatchSizes
@@ -41,9 +42,6 @@ SLOW_FACTOR = 1.5
 """Age of a lease, as a multiple of its expected seconds, from which on it is copied."""
 LOW_QUALITY = "LowQuality"
 LEASE_LOST = "LeaseLost"
-TOO_MANY_FAILED = "TooManyFailedItems"
-TOO_MANY_INVALID = "TooManyInvalidRows"
-"""Failure of a batch that has too many rows that are not valid."""
 
 
 class Ledger:
@@ -56,8 +54,12 @@ class Ledger:
         groups: Sequence[ItemGroup],
         new_id: Callable[[], str],
         gate: SegmentGate | None = None,
+        unscored: Iterable[int] = (),
     ) -> None:
-        """``gate``: items that wait for results of others (``contextCache.mode: Output``)."""
+        """``gate``: items that wait for results of others (``contextCache.mode: Output``).
+
+        ``unscored``: items that were given up because their scorer failed.
+        """
         self.batch = batch
         self.table = table
         self.gate = gate
@@ -79,6 +81,7 @@ class Ledger:
         self._suspects: deque[int] = deque()
         self._holder: dict[int, list[str]] = {}
         self._invalid = table.invalid()
+        self._unscored = set(unscored)
         self._starts = StartFailures()
         self.check_failures()
 
@@ -213,6 +216,7 @@ class Ledger:
             if self.table.state[number] != ItemState.DEAD or self.table.length[number] == 0:
                 continue
             self.table.attempts[number] = self.table.losses[number] = 0
+            self._unscored.discard(number)
             self.table.move(number, ItemState.PENDING)
             opened.append(number)
             effects.items.append(ItemChange(number, ItemState.PENDING, 0, 0))
@@ -296,6 +300,9 @@ class Ledger:
             self.unblock((number,))
             self.rate.add(now, 1)
             change = self._change(number, ItemState.DEAD)
+            change.row = result.kept
+            if result.reason == SCORER_FAILED:
+                self._unscored.add(number)
         else:
             self.table.move(number, ItemState.PENDING)
             self.table.count_failure(number, True)
@@ -317,13 +324,8 @@ class Ledger:
         """Fail the batch if more items were given up than it may lose."""
         dead, total = self.table.counts[ItemState.DEAD], len(self.table)
         percent = self.batch.items.max_failed_percent
-        invalid = self._invalid * 100 > percent * total
-        if self.failure is None and dead * 100 > percent * total:
-            share = 100 * dead / total
-            what = "rows are not valid" if invalid else "items failed"
-            limit = f"items.maxFailedPercent allows {percent:g} % (windlass generate --max-failed)"
-            reason = TOO_MANY_INVALID if invalid else TOO_MANY_FAILED
-            self.failure = (reason, f"{dead} of {total} {what} ({share:.3g} %): {limit}")
+        if self.failure is None:
+            self.failure = failure_of(dead, len(self._unscored), self._invalid, total, percent)
         if not self.table.counts[ItemState.DONE]:
             self.failure = self._starts.failure(total) or self.failure
 

@@ -32,7 +32,8 @@ _DONE = (
     "reason=NULL, message=NULL WHERE number=?"
 )
 _OPEN = (
-    "UPDATE items SET state=?, attempts=?, losses=?, reason=?, message=?, grp=coalesce(?,grp) WHERE number=?"
+    "UPDATE items SET state=?, attempts=?, losses=?, reason=?, message=?, row_place=?, row_length=?, "
+    "grp=coalesce(?,grp) WHERE number=?"
 )
 MAX_MESSAGE = 500
 """Maximum length of a stored message in characters."""
@@ -40,7 +41,10 @@ MAX_MESSAGE = 500
 
 @dataclass(slots=True)
 class DeadLetter:
-    """Item that was given up, with the reason."""
+    """Item that was given up, with the reason.
+
+    ``place`` and ``length``: of its error row in the journal; 0 if it keeps no output.
+    """
 
     number: int
     id: str | int
@@ -49,6 +53,8 @@ class DeadLetter:
     losses: int
     reason: str
     message: str
+    place: int = 0
+    length: int = 0
 
 
 @dataclass(slots=True)
@@ -69,7 +75,7 @@ class PendingWrites:
 
     def rows(self) -> list[bytes]:
         """Return the new outputs, in the order in which :meth:`LedgerFile.store` takes places."""
-        return [change.row for change in self.items if change.state == ItemState.DONE]
+        return [change.row for change in self.items if change.has_row]
 
     def __bool__(self) -> bool:
         return bool(self.items or self.leases or self.ended)
@@ -161,7 +167,8 @@ class LedgerFile:
     def dead_letters(self, limit: int = -1) -> Iterator[DeadLetter]:
         """Return the items that were given up, in the order of the input."""
         query = (
-            "SELECT i.number,id,name,attempts,losses,reason,message FROM items i "
+            "SELECT i.number,id,name,attempts,losses,reason,message,coalesce(row_place,0),"
+            "coalesce(row_length,0) FROM items i "
             "JOIN groups g ON g.number=i.grp WHERE state=3 ORDER BY i.number LIMIT ?"
         )
         for row in self._connection.execute(query, (limit,)):
@@ -209,15 +216,15 @@ class LedgerFile:
         done, opened = [], []
         place = iter(places)
         for change in writes.items:
+            where, size = (next(place), len(change.row)) if change.has_row else (None, None)
             if change.state == ItemState.DONE:
                 score = None if math.isnan(change.score) else change.score
-                where, size = next(place), len(change.row)
                 counts = (change.attempts, change.losses, where, size, score, change.seconds)
                 done.append((*counts, change.flag, change.number))
             else:
                 message = change.message[:MAX_MESSAGE]
                 values = (int(change.state), change.attempts, change.losses, change.reason, message)
-                opened.append((*values, change.group, change.number))
+                opened.append((*values, where, size, change.group, change.number))
         run = self._connection
         run.execute("BEGIN")
         try:

@@ -40,6 +40,8 @@ COMMIT_BYTES = 8 * 2**20
 """Size of results in characters from which on they are committed."""
 MAX_OUTPUT_BYTES = 64 * 2**20
 """Maximum size of one output in bytes."""
+SCORER_TRIES = 3
+"""Maximum number of calls of a scorer that fails on one output."""
 LEASE_SECONDS = 10.0
 """Time that a request of items may wait for some (seconds)."""
 
@@ -227,28 +229,44 @@ class Worker:
         return WorkBatch(items, lease["group"], lease["model"]), errors
 
 
+_OF_SCORER = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""Errors of the operating system that are not those of a connection."""
+
+
 def score_of(score: scorers.Scorer, outcome: RowOutcome, item: LeasedRow) -> float | None:
-    """Return the score of an outcome, and add it to the output. A scorer that fails is an error."""
+    """Return the score of an outcome, and add it to the output.
+
+    A scorer that fails is called again. If it keeps failing, the row is an error that keeps
+    its output, so that the model is not asked again. Without a connection to the scorer the
+    row is processed again.
+    """
     if outcome.output is None:
         return None
-    try:
-        value = score(item, outcome.output)
-    except OSError as error:
-        outcome.output, outcome.kind, outcome.reason = None, INFRASTRUCTURE, "ScorerUnreachable"
-        outcome.message = str(error)[:500]
-        return None
-    except Exception as error:
-        outcome.output, outcome.kind, outcome.reason = None, "program", "ScorerFailed"
-        outcome.message = f"{type(error).__name__}: {error}"[:500]
-        return None
+    value: float | None = None
+    for left in reversed(range(SCORER_TRIES)):
+        try:
+            value = score(item, outcome.output)
+            break
+        except Exception as error:
+            if isinstance(error, OSError) and not isinstance(error, _OF_SCORER):
+                outcome.output, outcome.kind, outcome.reason = None, INFRASTRUCTURE, "ScorerUnreachable"
+                outcome.message = str(error)[:500]
+                return None
+            if not left:
+                outcome.kind, outcome.reason = PERMANENT, "ScorerFailed"
+                outcome.message = f"{type(error).__name__}: {error}"[:500]
+                return None
     if value is not None:
         outcome.output.setdefault("score", value)
     return value
 
 
 def result_text(outcome: RowOutcome, score: float | None) -> str:
-    """Return a result as JSON. An output that is not valid JSON becomes an error of its item."""
-    number, seconds = outcome.number, round(outcome.seconds, 6)
+    """Return a result as JSON. An output that is not valid JSON becomes an error of its item.
+
+    An error can have an output: that of a row on which the scorer failed.
+    """
+    number, seconds, kept = outcome.number, round(outcome.seconds, 6), ""
     if outcome.output is not None:
         try:
             row = json.dumps(outcome.output, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -260,10 +278,13 @@ def result_text(outcome: RowOutcome, score: float | None) -> str:
             outcome.message = f"the output is not valid JSON: {error}"[:500]
         else:
             scored = "" if score is None else f',"score":{score!r}'
-            return f'{{"n":{number},"seconds":{seconds!r}{scored},"row":{row}}}'
+            if not outcome.kind:
+                return f'{{"n":{number},"seconds":{seconds!r}{scored},"row":{row}}}'
+            kept = f',"row":{row}}}'
     kind, reason = outcome.kind or "program", outcome.reason or "Error"
     error = {"kind": kind, "reason": reason, "message": outcome.message}
-    return json.dumps({"n": number, "seconds": seconds, "error": error})
+    text = json.dumps({"n": number, "seconds": seconds, "error": error})
+    return text[:-1] + kept if kept else text
 
 
 @dataclass(slots=True)
