@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.api.fields.aigc import GROUP_SETTINGS
 from windlass.items.context.spec import ContextSpec, parse_context
 from windlass.items.fields import SpecFields
 
@@ -371,8 +372,7 @@ def format_of(path: str) -> str:
 
 def _grouping(one: SpecFields) -> GroupingSpec:
     given = one.inner("perGroup")
-    settings = {"parallelism", "model", "priority", "deadline", "weight"}
-    if given.values and set(given.values) <= settings:
+    if given.values and set(given.values) <= set(GROUP_SETTINGS):
         per_group = {"*": _group(given)}
     else:
         per_group = {str(name): _group(given.inner(name)) for name in given.values}

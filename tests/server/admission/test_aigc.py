@@ -54,6 +54,45 @@ def test_unknown_fields_are_kept_with_a_warning(world: World) -> None:
     assert [text.split()[1] for text in reviewed.warnings] == ["spec.colour", "spec.policy.backofLimit"]
 
 
+def test_unknown_fields_inside_of_objects_are_named_with_their_path(world: World) -> None:
+    stage = {"name": "a", "kind": "gpu", "runtimeRef": {"name": "noop", "urll": ""}, "output": {"max": 3}}
+    reviewed = world.create(
+        job(
+            input={**INPUT, "promt": "D {name}", "itemSchema": {"any": {"thing": 1}}},
+            stages=[stage],
+            template={"spec": {"containers": [{"name": "worker"}]}},
+            progressive={"startWhen": {"items": 50, "readyBatches": 1}},
+            grouping={"by": "name", "perGroup": {"cup": {"paralelism": 1, "model": "m"}}},
+            outputs={"path": "/data/o.jsonl", "quality": {"minimum": 3}},
+            autoscale={"max": 1, "plugin": {"inline": "class A: pass", "clas": "A"}},
+            model={"name": "m", "source": "file:///m", "preload": {"nodes": {"least": 1}}},
+        )
+    )
+    unknown = [text.split()[1] for text in reviewed.warnings if "is not a field" in text]
+    assert unknown == [
+        "spec.input.promt",
+        "spec.stages[0].runtimeRef.urll",
+        "spec.stages[0].output.max",
+        "spec.progressive.startWhen.items",
+        "spec.outputs.quality.minimum",
+        "spec.autoscale.plugin.clas",
+        "spec.model.preload.nodes.least",
+        "spec.grouping.perGroup.cup.paralelism",
+    ]
+
+
+def test_fields_that_windlass_reads_are_known(world: World) -> None:
+    spec = {
+        "runtimeRef": {"name": "noop", "concurrency": 2, "chunk": 1, "parameters": {"any": {"thing": 1}}},
+        "input": {"source": "pvc", "pvc": {"claimName": "c", "path": "rows.csv"}, "format": "csv"},
+        "outputs": {"pvc": {"claimName": "c"}, "quality": {"scorer": {"name": "length", "min": 1}}},
+        "items": {"deadLetter": {"path": "/data/d.jsonl"}, "speculative": {"enabled": True}},
+        "batching": {"maxBytes": "1Mi", "targetSeconds": "1m", "size": 3},
+        "grouping": {"by": "name", "perGroup": {"parallelism": 2}},
+    }
+    assert [text for text in world.create(job(**spec)).warnings if "is not a field" in text] == []
+
+
 DOUBLE = {**INPUT, "inline": '{"id": "a"}\n{"id": "a"}\n'}
 WRONG: list[tuple[Obj, str, str]] = [
     ({"priorityClass": "high", "priorityClassName": "low"}, "spec.priorityClassName", "keep one"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,92 +51,8 @@ INLINE_BYTES = 900_000
 IMAGE_VARIABLE = "WINDLASS_IMAGE"
 """Environment variable of the controllers in a cluster: their own image, which driver and workers use."""
 
-_KNOWN: Mapping[str, tuple[str, ...]] = {
-    "": (
-        "priorityClass",
-        "priorityClassName",
-        "resources",
-        "policy",
-        "queue",
-        "schedulerName",
-        "minAvailable",
-        "replicas",
-        "shards",
-        "parallelism",
-        "runtimeRef",
-        "template",
-        "model",
-        "sharedMemory",
-        "stages",
-        "progressive",
-        "input",
-        "grouping",
-        "batching",
-        "items",
-        "outputs",
-        "contextCache",
-        "autoscale",
-        "placement",
-        "monitoring",
-    ),
-    "policy": (
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "activeDeadlineSeconds",
-        "suspend",
-        "preemptible",
-        "checkpointOnPreempt",
-        "preemptGraceSeconds",
-        "restart",
-    ),
-    "resources": ("requests", "limits", "claims"),
-    "parallelism": ("min", "max"),
-    "batching": (
-        "mode",
-        "size",
-        "maxItems",
-        "maxTokens",
-        "maxBytes",
-        "targetSeconds",
-        "maxWaitSeconds",
-        "packBy",
-    ),
-    "contextCache": ("enabled", "mode", "window", "ttlSeconds", "maxBytes", "key"),
-    "grouping": ("by", "maxGroups", "otherBucket", "order", "weightField", "perGroup"),
-    "items": (
-        "retries",
-        "retryBackoff",
-        "infrastructureRetries",
-        "leaseSeconds",
-        "maxFailedPercent",
-        "deadLetter",
-        "timeoutSeconds",
-        "speculative",
-    ),
-    "autoscale": (
-        "min",
-        "max",
-        "metric",
-        "plugin",
-        "scaleUpUtil",
-        "scaleDownUtil",
-        "factor",
-        "cooldownSeconds",
-        "spot",
-        "prometheus",
-    ),
-    "outputs": ("path", "format", "atomic", "retain", "quality", "schema"),
-}
-"""Path of an object in the spec → its fields."""
-
-
-def unknown_fields(spec: Json) -> Iterator[str]:
-    """Yield the paths of fields that the kind does not have."""
-    for place, known in _KNOWN.items():
-        found = spec.get(place) if place else spec
-        if isinstance(found, Mapping):
-            prefix = f"spec.{place}" if place else "spec"
-            yield from (f"{prefix}.{name}" for name in found if name not in known)
+GROUP_SETTINGS = ("parallelism", "model", "priority", "deadline", "weight")
+"""Fields of the settings of a group (``spec.grouping.perGroup``)."""
 
 
 def part(spec: Json, name: str) -> Json:

@@ -28,16 +28,6 @@ SPOOL_ITEMS = 10_000
 """Default of ``output.maxItems`` of a stage."""
 RESERVED_NAMES = ("driver", "worker", "batch")
 _RUNTIME_FIELDS = ("template", "command", "args", "runtimeRef", "runtime")
-KNOWN = ("name", "kind", "resources", *_RUNTIME_FIELDS, "parallelism", "output", "bind")
-"""Fields of a stage."""
-KNOWN_PROGRESSIVE = (
-    "enabled",
-    "gpuBind",
-    "startWhen",
-    "reserveTimeoutSeconds",
-    "onNoGPU",
-    "releaseIdleGPUSeconds",
-)
 
 
 def normal_stages(spec: Json) -> list[dict[str, Any]]:

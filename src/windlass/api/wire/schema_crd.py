@@ -162,6 +162,12 @@ def struct_for(group: str, version: str, kind: str) -> Struct | None:
     return struct
 
 
+def schema_of(group: str, version: str, kind: str) -> Mapping[str, Any]:
+    """``openAPIV3Schema`` of a custom kind; empty where no CustomResourceDefinition declares it."""
+    entry = _versions(group).get((version, kind))
+    return entry[1]["schema"]["openAPIV3Schema"] if entry else {}
+
+
 def columns(group: str, version: str, kind: str) -> list[dict[str, Any]]:
     """``additionalPrinterColumns`` of a custom kind; empty where there are none."""
     entry = _versions(group).get((version, kind))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from windlass.api.fields import aigc
-from windlass.api.fields.aigc import Json
+from windlass.api.fields.aigc import GROUP_SETTINGS, Json
+from windlass.api.resources import AIGC_JOBS
+from windlass.api.wire.crd_fields import undeclared_fields
 from windlass.jobs.aigc.stage_advice import stage_advice
 
 
 def advice(spec: Json) -> Iterator[str]:
     """Yield a sentence for each field that is not enforced."""
-    for path in aigc.unknown_fields(spec):
+    for path in _unknown_fields(spec):
         yield f"advice: {path} is not a field of AIGCJob: it is kept and has no effect"
     yield from stage_advice(spec)
     yield from _of_rows(spec)
@@ -27,6 +29,19 @@ def advice(spec: Json) -> Iterator[str]:
         if placement.get(name):
             yield f"advice: spec.placement.{name} has no effect yet: the job runs in this cluster"
     yield from _of_shards(spec)
+
+
+def _unknown_fields(spec: Json) -> Iterator[str]:
+    """Yield the paths of fields that the kind does not have.
+
+    Its CustomResourceDefinition declares them, except the settings of groups: users choose their names.
+    """
+    yield from undeclared_fields(AIGC_JOBS.group, AIGC_JOBS.version, AIGC_JOBS.kind, "spec", spec)
+    groups = aigc.part(aigc.part(spec, "grouping"), "perGroup")
+    for group in groups:
+        for name in aigc.part(groups, group):
+            if name not in GROUP_SETTINGS:
+                yield f"spec.grouping.perGroup.{group}.{name}"
 
 
 def _of_server(spec: Json) -> Iterator[str]:

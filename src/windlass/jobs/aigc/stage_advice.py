@@ -16,16 +16,9 @@ def stage_advice(spec: Json) -> Iterator[str]:
     progressive = aigc.part(spec, "progressive")
     stages = [one for one in spec.get("stages") or () if isinstance(one, Mapping)]
     for name in progressive:
-        if name not in fields_stages.KNOWN_PROGRESSIVE:
-            yield f"advice: spec.progressive.{name} is not a field of AIGCJob: it is kept and has no effect"
-        elif name in _OF_STAGES and not stages:
+        if name in _OF_STAGES and not stages:
             yield f"advice: spec.progressive.{name} has no effect without spec.stages"
     if progressive.get("gpuBind") == fields_stages.RESERVE and not stages:
         yield "advice: spec.progressive.gpuBind Reserve has no effect without spec.stages: GPUs are bound as with Late"
-    for index, stage in enumerate(stages):
-        for name in stage:
-            if name not in fields_stages.KNOWN:
-                path = f"spec.stages[{index}].{name}"
-                yield f"advice: {path} is not a field of AIGCJob: it is kept and has no effect"
     if stages and aigc.part(stages[-1], "output"):
         yield f"advice: spec.stages[{len(stages) - 1}].output has no effect: no stage is behind it"
