@@ -81,8 +81,18 @@ def _from_path(path: Path, format: str, omitted: Collection[Path] = ()) -> Itera
         one for one in names if one.name.removesuffix(".gz").endswith(endings) and not is_among(one, omitted)
     ]
     if not files:
-        raise InputError(f"{path} has no file that ends with {' or '.join(endings)}")
+        raise InputError(f"{path} has no file that ends with {' or '.join(endings)}{_other_formats(path)}")
     return _files(files, format)
+
+
+def _other_formats(path: Path) -> str:
+    """Return the formats that would find rows in a folder; without one, each file is a row."""
+    found = [
+        name
+        for name, endings in _ENDINGS.items()
+        if any(one.name.removesuffix(".gz").endswith(endings) for one in path.iterdir())
+    ]
+    return f": spec.input.format is {' or '.join([*found, 'dir'])}, where dir takes each file as one row"
 
 
 def _files(files: list[Path], format: str) -> Iterator[Row]:

@@ -196,3 +196,14 @@ def test_rows_without_a_prompt_are_refused_for_a_model(tmp_path: Path) -> None:
     build(request(tmp_path, prompt="", command=("cat",)), "shop", "default")
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "prompt": "Describe a cup"}\n')
     build(request(tmp_path, file=str(tmp_path / "rows.jsonl"), prompt=""), "shop", "default")
+
+
+def test_folders_of_tables_are_told_from_folders_of_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    assert not request(tmp_path, file=str(folder)).takes_files_of_rows
+    (folder / "a.csv.gz").touch()
+    (folder / "b.jsonl").touch()
+    assert request(tmp_path, file=str(folder)).takes_files_of_rows
+    (folder / "c.txt").touch()
+    assert not request(tmp_path, file=str(folder)).takes_files_of_rows

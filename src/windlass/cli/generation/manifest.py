@@ -59,6 +59,14 @@ class GenerationRequest:
     priority: str
     inline: bool
 
+    @property
+    def takes_files_of_rows(self) -> bool:
+        """Return whether the input is a folder in which all files end like files of rows."""
+        if not os.path.isdir(self.file):
+            return False
+        names = [name.removesuffix(".gz") for name in os.listdir(self.file) if not name.startswith(".")]
+        return bool(names) and all(os.path.splitext(name)[1].lower() in FORMATS for name in names)
+
 
 def build(request: GenerationRequest, name: str, namespace: str) -> dict[str, Any]:
     """Return the object. Raises :class:`WindlassError` for a file that cannot be the input."""

@@ -114,6 +114,11 @@ def command(
         if request.command:
             check_command(ProgramOfRows(request.command, again(request).partition(" -- ")[0]), os.environ)
         check_output(request)
+    if request.takes_files_of_rows:
+        invocation.note(
+            f"each file of {request.file} is one row; for the rows in its files, apply a manifest with "
+            f"spec.input.format (to start from: {again(request).partition(' -- ')[0]} --dry-run)"
+        )
     if on_loopback(request.url):
         invocation.note(
             f"the workers use the network of their node (hostNetwork), where {request.url} is looked for"
