@@ -231,13 +231,12 @@ def test_suspended_job_goes_on_and_a_second_run_costs_nothing(box: Box, tmp_path
     assert (found["phase"], found["items"]["done"]) == ("Succeeded", 400)
     assert found["gpuSeconds"] > 0
     assert "s allocated" in box.windlass("show", "halted").stdout
-    for row in rows:
-        row["bad"] = True  # a row that is done again would fail
-    (tmp_path / "mended").unlink()
+    (tmp_path / "mended").unlink()  # a row of the second half that is done again would wait for it
     again = manifest("again", rows, tmp_path)
     again["spec"]["outputs"] = job["spec"]["outputs"]
     apply(box, again)
     found = wait_for_phase(box, "again", "Succeeded", "Failed")
+    assert found["takenOver"]["rows"] == 400
     assert (found["phase"], found["items"]["done"], found["items"]["failed"]) == ("Succeeded", 400, 0)
 
 
@@ -284,6 +283,26 @@ def test_generate_shows_progress_and_names_the_outputs(box: Box, tmp_path: Path)
     assert "WL-GENERATE-403" in blocked.stderr
     missing = box.windlass("generate", str(tmp_path / "no.csv"), check=False)
     assert "WL-GENERATE-404" in missing.stderr
+
+
+def test_generate_processes_changed_rows_again_and_tells_how_many(box: Box, tmp_path: Path):
+    table, output = tmp_path / "products.csv", tmp_path / "products.out.jsonl"
+    table.write_text("id,name\n" + "".join(f"p{n},cup {n}\n" for n in range(20)))
+    words = ("generate", str(table), "--prompt", "Describe {name}")
+    assert "changed" not in box.windlass(*words).stderr
+    before = outputs(output)
+    table.write_text(table.read_text().replace("cup 3\n", "pan 3\n").replace("cup 5\n", "pan 5\n"))
+    done = box.windlass(*words, "--name", "edited")
+    told = "2 rows of the input have changed since an earlier job: they are processed again"
+    assert f"18 rows of an earlier job taken over from {output}" in done.stderr
+    assert told in done.stderr
+    assert told in box.windlass("show", "edited").stdout
+    after = outputs(output)
+    assert [row["id"] for row in after] == [row["id"] for row in before]
+    assert [n for n in range(20) if after[n] != before[n]] == [3, 5]
+    assert "pan 3" in after[3]["text"]
+    assert "changed" not in box.windlass(*words).stderr
+    assert outputs(output) == after
 
 
 SUBTITLES = """

@@ -17,26 +17,22 @@ import msgspec
 from windlass.items.context.spec import FIELD
 from windlass.items.context.streams import SegmentCheck
 from windlass.items.earlier import settings_of, taken_over
+from windlass.items.earlier_rows import EarlierRows
 from windlass.items.expressions import Evaluate, ExpressionError, compile_expression
 from windlass.items.inputs import open_rows
 from windlass.items.ledger.branches import branch_name
 from windlass.items.ledger.changes import ItemGroup, ItemState
 from windlass.items.ledger.database import VERSION, LedgerFile
-from windlass.items.ledger.journal import RowJournal
-from windlass.items.outputs import existing_rows
-from windlass.items.overlap import earlier_files, written_files
+from windlass.items.overlap import written_files
 from windlass.items.places import Places
 from windlass.items.prompts import Prompt, PromptError
+from windlass.items.row_digests import NO_DIGEST, digest_of
 from windlass.items.rows import EmptyInputError, Identities, Row
 from windlass.items.spec import BatchSpec, GroupSettings
 
 INVALID_ROW = "InvalidRow"
-ELSEWHERE = -1
-"""Place of a row that stays in another file of the folder of the outputs."""
 _CHUNK = 5000
 """Number of rows that are inserted at once."""
-_COPY_BYTES = 8 * 2**20
-"""Size in bytes of the rows that are copied from earlier outputs at once."""
 _PREFIX = 64
 """Number of characters of a prompt that are compared to put equal beginnings together."""
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -51,10 +47,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(slots=True)
 class Admitted:
-    """Counts of an admission."""
+    """Counts of an admission.
+
+    ``taken_over``: rows with an output of an earlier job. ``changed``: rows that had one, and have
+    changed since.
+    """
 
     total: int = 0
     taken_over: int = 0
+    changed: int = 0
     invalid: int = 0
 
 
@@ -75,71 +76,42 @@ class BatchAdmission:
     progress: Callable[[int], None] = lambda count: None
     counts: Admitted = field(default_factory=Admitted)
     _groups: dict[str, _Group] = field(default_factory=dict)
-    _kept: dict[str, tuple[int, int, float | None]] = field(default_factory=dict)
-    _offset: int = 0
+    _digests: bytearray = field(default_factory=bytearray)
 
     def run(self) -> Admitted:
         """Build the ledger. Raises ``InputError`` or ``OSError``."""
-        journal = self._take_over()
+        earlier = EarlierRows(self.places)
         try:
+            earlier.collect(self.batch, self.environment)
             ledger = LedgerFile(self.places.ledger.with_name("ledger.new"), create=True)
             try:
-                self._fill(ledger)
-                ledger.add_groups(self._records())
-                ledger.add_extras(kept[:2] for kept in self._kept.values() if kept[0] != ELSEWHERE)
-                ledger.set_meta(
-                    version=VERSION, uid=self.batch.uid, journal_end=journal.end, total=self.counts.total
-                )
-                earlier = taken_over(
-                    self.places.ledger,
-                    self.batch,
-                    self.counts.taken_over,
-                    self.places.remote or self.places.output,
-                )
-                ledger.set_meta(settings=json.dumps(settings_of(self.batch)), taken_over=json.dumps(earlier))
+                self._fill(ledger, earlier)
+                self._describe(ledger, earlier)
+                earlier.seal()
                 ledger.seal(self.places.ledger)
             finally:
                 ledger.close()
         finally:
-            journal.close()
+            earlier.close()
         return self.counts
 
-    def _take_over(self) -> RowJournal:
-        """Collect the good rows that are there in a new journal."""
-        places = self.places
-        fresh = places.journal.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        journal = RowJournal(fresh)
-        for path in (places.output, places.branch, places.journal):
-            rows: list[tuple[str, bytes, float | None]] = []
-            size = 0
-            for found in existing_rows(path):
-                if found[0] in self._kept:
-                    continue
-                self._kept[found[0]] = (0, 0, None)
-                rows.append(found)
-                size += len(found[1])
-                if size > _COPY_BYTES:
-                    self._keep(journal, rows)
-                    rows, size = [], 0
-            self._keep(journal, rows)
-        journal.sync()
-        for path in earlier_files(self.batch, places, self.environment):
-            for name, _, score in existing_rows(path):
-                self._kept.setdefault(name, (ELSEWHERE, 0, score))
-        fresh.replace(places.journal)
-        return journal
+    def _describe(self, ledger: LedgerFile, earlier: EarlierRows) -> None:
+        """Store what is known of the whole batch, behind its items."""
+        counts, places = self.counts, self.places
+        ledger.add_groups(self._records())
+        ledger.add_extras(earlier.rest())
+        ledger.add_digests(bytes(self._digests))
+        ledger.add_earlier(earlier.digests())
+        ledger.set_meta(version=VERSION, uid=self.batch.uid, journal_end=earlier.end, total=counts.total)
+        outputs = places.remote or places.output
+        record = taken_over(places.ledger, self.batch, counts.taken_over, outputs, counts.changed)
+        ledger.set_meta(settings=json.dumps(settings_of(self.batch)), taken_over=json.dumps(record))
 
-    def _keep(self, journal: RowJournal, rows: list[tuple[str, bytes, float | None]]) -> None:
-        offsets = journal.append([row for _, row, _ in rows], durable=False)
-        for (name, row, score), offset in zip(rows, offsets, strict=True):
-            self._kept[name] = (offset, len(row), score)
-
-    def _fill(self, ledger: LedgerFile) -> None:
+    def _fill(self, ledger: LedgerFile, earlier: EarlierRows) -> None:
         spool = self.places.spool.with_suffix(".new")
         chunk: list[tuple[Any, ...]] = []
         with spool.open("wb", buffering=1 << 20) as stream:
-            for entry, line in self._entries():
+            for entry, line in self._entries(earlier):
                 stream.write(line)
                 chunk.append(entry)
                 if len(chunk) >= _CHUNK:
@@ -151,7 +123,8 @@ class BatchAdmission:
         if not self.counts.total:
             raise EmptyInputError("the input has no row")
 
-    def _entries(self) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+    def _entries(self, earlier: EarlierRows) -> Iterator[tuple[tuple[Any, ...], bytes]]:
+        """Return the columns of each item and the line of its row; an empty one if it is not valid."""
         batch = self.batch
         identities = Identities(batch.input.id_field)
         check = _RowCheck(batch)
@@ -164,32 +137,28 @@ class BatchAdmission:
             group = self._group(row, by, weight)
             number = self.counts.total
             self.counts.total += 1
-            kept = self._kept.pop(name, None)
-            if kept is not None and not row.error:
-                self.counts.taken_over += 1
-                place, length, score = kept
-                line = encode(row.values) + b"\n"
-                entry = self._entry(number, row, name, group, line)
-                state = (ItemState.DONE, 0, 0, place, length, score, None, 0, None, None)
-                yield (*entry, *state), line
-                continue
-            if kept is not None:
-                self._kept[name] = kept
-            if not row.error:
+            digest = NO_DIGEST if row.error else digest_of(row.values)
+            done = not row.error and name in earlier
+            changed = done and earlier.has_changed(name, digest)
+            if changed:
+                earlier.drop(name)
+            if not row.error and (changed or not done):
                 row.error = check.error(row)
             if row.error:
                 self.counts.invalid += 1
-                dead = (ItemState.DEAD, 0, 0, None, None, None, None, 0, INVALID_ROW, row.error)
-                yield (number, _id(row, name), group, 0, 0, 0, *dead), b""
+                self._digests += NO_DIGEST
+                dead = (ItemState.DEAD, 0, 0, None, None, None, None, INVALID_ROW, row.error)
+                yield (number, _id(row, name), group, 0, 0, *dead), b""
                 continue
+            self._digests += digest
             line = encode(row.values) + b"\n"
-            entry = self._entry(number, row, name, group, line)
-            yield (*entry, ItemState.PENDING, 0, 0, None, None, None, None, 0, None, None), line
-
-    def _entry(self, number: int, row: Row, name: str, group: int, line: bytes) -> tuple[Any, ...]:
-        offset = self._offset
-        self._offset += len(line)
-        return (number, _id(row, name), group, offset, len(line) - 1, self._order(row, len(line)))
+            state = (ItemState.PENDING, 0, 0, None, None, None, None, None, None)
+            if changed:
+                self.counts.changed += 1
+            elif done:
+                self.counts.taken_over += 1
+                state = (ItemState.DONE, 0, 0, *earlier.take(name), None, None, None)
+            yield (number, _id(row, name), group, len(line) - 1, self._order(row, len(line)), *state), line
 
     def _order(self, row: Row, length: int) -> int:
         """Return the key by which items of a group are processed.

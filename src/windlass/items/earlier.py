@@ -29,22 +29,29 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def taken_over(ledger: Path, batch: BatchSpec, rows: int, outputs: Path | str) -> dict[str, Any]:
-    """Return the record of rows that are taken over; empty if none are.
+def taken_over(
+    ledger: Path, batch: BatchSpec, rows: int, outputs: Path | str, changed_rows: int = 0
+) -> dict[str, Any]:
+    """Return the record of rows that are taken over or have changed; empty if there are none.
 
     ``ledger``: ledger of the earlier job at the same place. ``rows``: number of items that are
-    done already. A ledger of the same job keeps its record. ``changed`` names the settings
-    that differ from the earlier job, or in which the earlier rows differ from one another.
+    done already. ``changed_rows``: number of items that were done before their row changed. A
+    ledger of the same job keeps its record. ``changed`` names the settings that differ from the
+    earlier job, or in which the earlier rows differ from one another.
     """
     uid, settings, record = _stored(ledger)
-    if uid and uid == batch.uid:
-        return record
-    if not rows:
-        return {}
-    changed = set(record.get("changed") or ())
-    now = settings_of(batch)
-    changed |= {name for name in now if settings and settings.get(name, now[name]) != now[name]}
-    return {"rows": rows, "from": str(outputs), "changed": sorted(changed)}
+    same = bool(uid) and uid == batch.uid
+    found: dict[str, Any] = dict(record) if same else {}
+    if rows and not same:
+        changed = set(record.get("changed") or ())
+        now = settings_of(batch)
+        changed |= {name for name in now if settings and settings.get(name, now[name]) != now[name]}
+        found = {"rows": rows, "from": str(outputs), "changed": sorted(changed)}
+    if changed_rows:
+        before = int(found.get("changedRows") or 0)
+        found = {"rows": 0, "from": str(outputs), "changed": [], **found}
+        found["changedRows"] = before + changed_rows
+    return found
 
 
 def _stored(path: Path) -> tuple[str, dict[str, str], dict[str, Any]]:

@@ -130,12 +130,33 @@ def test_empty_folders_are_refused(tmp_path: Path) -> None:
 
 def test_rows_of_an_earlier_job_are_told_with_the_way_to_make_them_again() -> None:
     record = {"rows": 2, "from": "/data/out.jsonl", "changed": ["model", "prompt"]}
-    assert progress.taken_over({"status": {"takenOver": record}}) == [
+    obj = {"status": {"takenOver": record}}
+    assert progress.taken_over(obj) == [
         "2 rows of an earlier job taken over from /data/out.jsonl",
         "warning: rows taken over were made with another model and another prompt",
+    ]
+    assert progress.remake(obj) == [
         "to make all rows again: give --output another file, or rm -rf /data/out.jsonl /data/.out.jsonl.windlass",
     ]
-    assert progress.taken_over({"status": {}}) == []
+    assert progress.taken_over({"status": {}}) == progress.remake({"status": {}}) == []
+
+
+def test_rows_that_have_changed_are_told_in_plain_words() -> None:
+    def told(rows: int, changed: int) -> list[str]:
+        record = {"rows": rows, "changedRows": changed, "from": "/data/out.jsonl", "changed": []}
+        obj = {"kind": "AIGCJob", "status": {"takenOver": record}}
+        assert dict(progress.facts(obj))["Taken over"].splitlines() == progress.taken_over(obj)
+        assert bool(progress.remake(obj)) == bool(rows)
+        return progress.taken_over(obj)
+
+    assert told(2, 1) == [
+        "2 rows of an earlier job taken over from /data/out.jsonl",
+        "1 row of the input has changed since an earlier job: it is processed again and its output replaced",
+    ]
+    assert told(0, 3) == [
+        "3 rows of the input have changed since an earlier job: "
+        "they are processed again and their outputs replaced"
+    ]
 
 
 def test_progress_tells_rows_to_be_tried_again_and_why() -> None:

@@ -192,6 +192,32 @@ def test_outputs_equal_those_of_an_undisturbed_run_whatever_is_killed(tmp_path: 
         assert digest(folder / "out.jsonl") == expected
 
 
+def test_changed_rows_replace_their_outputs_once_whatever_is_killed(tmp_path: Path) -> None:
+    rows = [{"id": f"r{n}", "prompt": f"thing {n}"} for n in range(900)]
+
+    def spec(folder: Path) -> dict[str, object]:
+        folder.mkdir(exist_ok=True)
+        (folder / "rows.jsonl").write_text(jsonl(rows))
+        return {
+            "input": {"path": str(folder / "rows.jsonl")},
+            "runtimeRef": {"parameters": {"secondsPerItem": 0.002}},
+            "items": {"leaseSeconds": 1, "infrastructureRetries": 100},
+            "outputs": {"path": str(folder / "out.jsonl")},
+        }
+
+    first = BatchRun(tmp_path / "run", spec(tmp_path / "out"))
+    assert first.run() == 0, first.text()
+    for row in rows[::3]:
+        row["prompt"] = f"other {row['prompt']}"
+    calm = BatchRun(tmp_path / "calm-run", spec(tmp_path / "calm"))
+    assert calm.run() == 0, calm.text()
+    again = BatchRun(tmp_path / "run", spec(tmp_path / "out"), workers=3, uid="u2")
+    assert again.run_with_kills(3, 4) == 0, again.text()
+    assert digest(tmp_path / "out/out.jsonl") == digest(tmp_path / "calm/out.jsonl")
+    status = json.loads((tmp_path / "out/.out.jsonl.windlass/status.json").read_text())
+    assert (status["takenOver"]["rows"], status["takenOver"]["changedRows"]) == (600, 300)
+
+
 SLOW = """
 import json, sys, time
 calls = open(sys.argv[1], "a")

@@ -87,6 +87,13 @@ def test_rows_pass_all_stages_and_a_second_job_costs_nothing(tmp_path: Path):
     again = StagedRun(tmp_path / "run", spec, names, uid="u2")
     assert again.run() == 0, again.text()
     assert len(calls(tmp_path, "prepare")) == 40
+    spec["input"]["inline"] = spec["input"]["inline"].replace('"n7"', '"longer"')
+    changed = StagedRun(tmp_path / "run", spec, names, uid="u3")
+    assert changed.run() == 0, changed.text()
+    for name in ("prepare", "generate", "measure"):
+        assert calls(tmp_path, name)[40:] == ["7"]
+    rows[7]["length"] = 2 * len("longer")
+    assert rows_of(tmp_path / "out.jsonl") == rows
 
 
 def test_dead_letters_of_each_stage_are_data_and_run_again_alone(tmp_path: Path):

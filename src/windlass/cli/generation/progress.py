@@ -70,15 +70,29 @@ def _rate(value: float) -> str:
 def taken_over(obj: Object) -> list[str]:
     """Return the lines about rows that an earlier job left; empty if there are none."""
     record = (obj.get("status") or {}).get("takenOver") or {}
+    rows, changed, path = record.get("rows"), record.get("changedRows"), str(record.get("from"))
+    lines = [f"{plural(rows, 'row')} of an earlier job taken over from {path}"] if rows else []
+    if changed:
+        one = changed == 1
+        what = "it is processed again and its output" if one else "they are processed again and their outputs"
+        row = plural(changed, "row")
+        lines.append(
+            f"{row} of the input {'has' if one else 'have'} changed since an earlier job: {what} replaced"
+        )
+    if rows and record.get("changed"):
+        words = " and ".join(f"another {name}" for name in record["changed"])
+        lines.append(f"warning: rows taken over were made with {words}")
+    return lines
+
+
+def remake(obj: Object) -> list[str]:
+    """Return how all rows are made again, if rows of an earlier job were taken over."""
+    record = (obj.get("status") or {}).get("takenOver") or {}
     if not record.get("rows"):
         return []
     path = str(record.get("from"))
-    lines = [f"{plural(record['rows'], 'row')} of an earlier job taken over from {path}"]
-    if record.get("changed"):
-        words = " and ".join(f"another {name}" for name in record["changed"])
-        lines.append(f"warning: rows taken over were made with {words}")
     paths = shlex.join(["rm", "-rf", path, str(state_folder(path))])
-    return [*lines, f"to make all rows again: give --output another file, or {paths}"]
+    return [f"to make all rows again: give --output another file, or {paths}"]
 
 
 def facts(obj: Object) -> list[tuple[str, str]]:
@@ -93,7 +107,7 @@ def facts(obj: Object) -> list[tuple[str, str]]:
         ("Message", str(status.get("message") or "")),
         ("Items", _items(items)),
         ("Last error", _error(status["lastError"]) if status.get("lastError") else ""),
-        ("Taken over", "\n".join(taken_over(obj)[:-1])),
+        ("Taken over", "\n".join(taken_over(obj))),
         (
             "Quality",
             _quality(quality),

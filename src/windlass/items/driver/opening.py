@@ -24,11 +24,14 @@ def stored_state(places: Places, uid: str) -> tuple[str, str]:
     try:
         ledger = LedgerFile(places.ledger)
         try:
-            if ledger.meta("version") != VERSION or ledger.meta("uid") != uid:
+            if ledger.meta("uid") != uid:
                 return "", ""
             asked = ledger.meta("retried")
             if ledger.meta("finished"):
                 return "finished", asked
+            if ledger.meta("version") != VERSION:
+                _log.info("another version of Windlass wrote %s: the rows are admitted again", places.ledger)
+                return "", asked
             end = int(ledger.meta("journal_end") or 0)
             there = places.journal.exists() and places.journal.stat().st_size >= end
             return "open" if there and places.spool.exists() else "", asked

@@ -78,7 +78,6 @@ class Driver:
         self._started = clock.monotonic()
         self._failure: tuple[str, str] | None = None
         self._final: dict[str, Any] | None = None
-        self._outputs_written = False
         self.stopped: str | None = None
         """Cause of the failure of the job, so that the rows left are not worked on; ``None``: it has not failed."""
         self._retries_dead = False
@@ -167,8 +166,8 @@ class Driver:
             counts = admission.BatchAdmission(
                 self._admitted_batch(), places, self._environment, self._progress
             ).run()
-            text = "admitted %d items: %d were done before, %d are not valid"
-            _log.info(text, counts.total, counts.taken_over, counts.invalid)
+            text = "admitted %d items: %d were done before, %d were done before their row changed, %d are not valid"
+            _log.info(text, counts.total, counts.taken_over, counts.changed, counts.invalid)
         return None
 
     def _admitted_batch(self) -> BatchSpec:
@@ -274,7 +273,8 @@ class Driver:
             places.spool.unlink(missing_ok=True)
 
         await storage.in_thread(seal)
-        self._final, self._outputs_written = final, True
+        self._final = final
+        await storage.in_thread(storage.ledger.compact)
         return 0 if ledger.failure is None and "stopped" not in final else 1
 
     def _fail(self, reason: str, message: str, places: Places | None) -> int:

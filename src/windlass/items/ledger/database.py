@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sqlite3
@@ -13,22 +14,28 @@ from typing import Any
 
 from windlass.items.ledger.changes import ItemChange, ItemGroup, ItemLease, ItemState, LedgerEffects
 from windlass.items.ledger.table import ItemTable
+from windlass.items.row_digests import DIGEST_BYTES, NO_DIGEST, unpack
 
-VERSION = "1"
+VERSION = "2"
+"""Version of the tables. Version 1 had no digests."""
+_DIGESTED = 5000
+"""Number of digests that are stored in one row."""
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE groups (number INTEGER PRIMARY KEY, name TEXT, weight REAL, priority INTEGER,
     parallelism INTEGER, deadline REAL, model TEXT);
-CREATE TABLE items (number INTEGER PRIMARY KEY, id, grp INTEGER, place INTEGER, length INTEGER,
-    sort INTEGER, state INTEGER, attempts INTEGER, losses INTEGER, row_place INTEGER,
-    row_length INTEGER, score REAL, seconds REAL, flag INTEGER, reason TEXT, message TEXT);
+CREATE TABLE items (number INTEGER PRIMARY KEY, id, grp INTEGER, length INTEGER, sort INTEGER,
+    state INTEGER, attempts INTEGER, losses INTEGER, row_place INTEGER, row_length INTEGER,
+    score REAL, micros INTEGER, reason TEXT, message TEXT);
 CREATE TABLE leases (id TEXT PRIMARY KEY, worker TEXT, instance TEXT, grp INTEGER, items BLOB)
     WITHOUT ROWID;
 CREATE TABLE extras (place INTEGER PRIMARY KEY, length INTEGER);
+CREATE TABLE digests (first INTEGER PRIMARY KEY, data BLOB);
+CREATE TABLE earlier (id TEXT PRIMARY KEY, digest BLOB) WITHOUT ROWID;
 """
-_INSERT = "INSERT INTO items VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_INSERT = "INSERT INTO items VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _DONE = (
-    "UPDATE items SET state=2, attempts=?, losses=?, row_place=?, row_length=?, score=?, seconds=?, flag=?, "
+    "UPDATE items SET state=2, attempts=?, losses=?, row_place=?, row_length=?, score=?, micros=?, "
     "reason=NULL, message=NULL WHERE number=?"
 )
 _OPEN = (
@@ -123,6 +130,16 @@ class LedgerFile:
     def add_extras(self, places: Iterable[tuple[int, int]]) -> None:
         self._connection.executemany("INSERT INTO extras VALUES (?,?)", places)
 
+    def add_digests(self, digests: bytes) -> None:
+        """Store the digests of all items, one behind the other."""
+        size = _DIGESTED * DIGEST_BYTES
+        rows = ((first, digests[first : first + size]) for first in range(0, len(digests), size))
+        self._connection.executemany("INSERT INTO digests VALUES (?,?)", rows)
+
+    def add_earlier(self, digests: Iterable[tuple[str, bytes]]) -> None:
+        """Store id and digest of outputs of an earlier job that are of no row as it is now."""
+        self._connection.executemany("INSERT INTO earlier VALUES (?,?)", digests)
+
     def seal(self, target: Path) -> None:
         """End the admission: make the file durable and give it its name."""
         self._connection.execute("COMMIT")
@@ -147,16 +164,16 @@ class LedgerFile:
     def load(self) -> Stored:
         """Read the whole ledger."""
         table, scores, seconds = ItemTable(), [], []
-        query = "SELECT grp,place,length,sort,state,attempts,losses,score,seconds FROM items ORDER BY number"
-        for group, place, length, sort, state, attempts, losses, score, took in self._connection.execute(
-            query
-        ):
+        query = "SELECT grp,length,sort,state,attempts,losses,score,micros FROM items ORDER BY number"
+        place = 0  # rows are in the order of the items, each with the end of its line
+        for group, length, sort, state, attempts, losses, score, took in self._connection.execute(query):
             table.add(group, place, length, sort, state, attempts, losses)
+            place += length + 1 if length else 0
             if state == ItemState.DONE:
                 if score is not None:
                     scores.append(score)
                 if took is not None:
-                    seconds.append(took)
+                    seconds.append(took / 1e6)
         groups = [ItemGroup(*row) for row in self._connection.execute("SELECT * FROM groups ORDER BY number")]
         leases = []
         for name, worker, instance, group, blob in self._connection.execute("SELECT * FROM leases"):
@@ -199,11 +216,25 @@ class LedgerFile:
             "SELECT number,state,coalesce(row_place,0),coalesce(row_length,0) FROM items ORDER BY number"
         )
 
-    def admitted(self) -> Iterator[tuple[int, int, int, int, int, int]]:
-        """Return number, group, place, length, order and state of each item as it was admitted."""
-        yield from self._connection.execute(
-            "SELECT number,grp,place,length,sort,state FROM items ORDER BY number"
-        )
+    def admitted(self) -> Iterator[tuple[int, int, int, int, int]]:
+        """Return number, group, length, order and state of each item as it was admitted."""
+        yield from self._connection.execute("SELECT number,grp,length,sort,state FROM items ORDER BY number")
+
+    def known_digests(self) -> Iterator[tuple[str, bytes]]:
+        """Return id and digest of the rows from which outputs were made; the last one of an id counts.
+
+        An item without an output may still have one of its earlier content in the files.
+        Raises ``sqlite3.OperationalError`` for a ledger of version 1.
+        """
+        run = self._connection.execute
+        earlier = dict(run("SELECT id,digest FROM earlier"))
+        yield from earlier.items()
+        items = run("SELECT id,state FROM items ORDER BY number")
+        for (data,) in run("SELECT data FROM digests ORDER BY first"):
+            for digest, (name, state) in zip(unpack(data), items, strict=False):
+                text = str(name)
+                if digest != NO_DIGEST and (state == ItemState.DONE or text not in earlier):
+                    yield text, digest
 
     def extras(self) -> Iterator[tuple[int, int]]:
         """Return places of rows that an earlier job left and that are not in this input."""
@@ -219,8 +250,8 @@ class LedgerFile:
             where, size = (next(place), len(change.row)) if change.has_row else (None, None)
             if change.state == ItemState.DONE:
                 score = None if math.isnan(change.score) else change.score
-                counts = (change.attempts, change.losses, where, size, score, change.seconds)
-                done.append((*counts, change.flag, change.number))
+                micros = round(min(change.seconds, 1e9) * 1e6)
+                done.append((change.attempts, change.losses, where, size, score, micros, change.number))
             else:
                 message = change.message[:MAX_MESSAGE]
                 values = (int(change.state), change.attempts, change.losses, change.reason, message)
@@ -240,13 +271,10 @@ class LedgerFile:
                 run.execute("ROLLBACK")
             raise
 
-    def place_rows(self, rows: Iterable[tuple[int, int, int]]) -> None:
-        """Store number, place and length of rows that were copied to a new journal."""
-        run = self._connection
-        run.execute("BEGIN")
-        query = "UPDATE items SET state=2, row_place=?, row_length=? WHERE number=?"
-        run.executemany(query, ((place, length, number) for number, place, length in rows))
-        run.execute("COMMIT")
+    def compact(self) -> None:
+        """Close the gaps that updates left in the file, unless the disk has no room for a copy."""
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._connection.execute("VACUUM")
 
     def close(self) -> None:
         self._connection.close()

@@ -16,7 +16,7 @@ from windlass.kits.clock import Clock
 TOKEN = "stages"
 """Key of the ledgers: ledgers of all stages that were made together have the same value."""
 
-_NEW = (0, 0, None, None, None, None, 0, None, None)
+_NEW = (0, 0, None, None, None, None, None, None)
 """Columns of an item without attempts and output, from ``attempts`` on."""
 
 
@@ -87,8 +87,8 @@ def create_all(places: Places, last: LedgerFile, stages: Sequence[str], token: s
         ledger = LedgerFile(path.with_suffix(".new"), create=True)
         try:
             rows = (
-                (number, None, group, place, length if index == 0 else 0, sort, _open_or_done(state), *_NEW)
-                for number, group, place, length, sort, state in last.admitted()
+                (number, None, group, length if index == 0 else 0, sort, _open_or_done(state), *_NEW)
+                for number, group, length, sort, state in last.admitted()
             )
             ledger.add_items(rows)
             ledger.set_meta(**{TOKEN: token, "version": VERSION, "journal_end": 0})

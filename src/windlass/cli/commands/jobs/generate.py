@@ -225,7 +225,7 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
             phases.end_line(f"{metadata['name']} was deleted")
             return errors.FAILED
         if not earlier:
-            earlier = progress.taken_over(obj)
+            earlier = [*progress.taken_over(obj), *progress.remake(obj)]
             for text in earlier:
                 phases.end_line(text)
         phase = (obj.get("status") or {}).get("phase")
