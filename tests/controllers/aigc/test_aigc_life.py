@@ -188,8 +188,13 @@ def test_driver_starts_before_the_gang_and_workers_find_it():
 
 def test_phases_follow_the_pods_and_figures_the_driver():
     world = AigcWorld(aigc_job())
-    world.driver.status = figures()
+    world.driver.status = {"items": {"total": 0}, "phase": "Admitting"}
+    world.settle()
+    world.pass_time(60)  # the queue has no place
     world.begin(workers=False)
+    world.pass_time(3)
+    world.driver.status = figures()
+    world.settle()
     assert world.phase == "WaitingForGPU"
     assert world.driver.asked[-1][0::3] == ("default", "secret")
     world.run(*WORKERS)
@@ -209,7 +214,7 @@ def test_phases_follow_the_pods_and_figures_the_driver():
     assert world.phase == "Succeeded"
     assert world.status["items"] == {"total": 10, "done": 10, "failed": 0, "deadLetter": 0}
     assert (world.status["gpuSeconds"], world.status["gpuIdleSeconds"]) == (20, 13.5)
-    assert world.status["gpuSecondsEager"] == 20 + world.status["rowsReadSeconds"]
+    assert world.status["gpuSecondsEager"] == 20 + 3  # the least worker, while the driver read the rows
     assert world.pods() == [DRIVER]  # workers that still ran are deleted
     conditions = {one["type"]: one["status"] for one in world.status["conditions"]}
     assert (conditions["Completed"], conditions["Failed"]) == ("True", "False")

@@ -119,6 +119,34 @@ def test_gpu_stage_that_ends_before_the_next_look_is_compared_with_binding_at_on
     assert (world.status["gpuSeconds"], world.status["gpuSecondsEager"]) == (2, 12)
 
 
+def test_job_that_binds_at_once_is_not_compared_with_binding_at_once():
+    world = AigcWorld(staged_job(progressive={"gpuBind": "Eager"}))
+    world.driver.status = {"items": {"total": 0}, "phase": "Admitting"}
+    settle(world)
+    world.pass_time(5)
+    world.run()
+    settle(world)
+    progress(world, 10, stage("prepare", 70), stage("infer", 30, waiting=40, before=70))
+    progress(world, 2, stage("prepare", 1000), stage("infer", 1000))
+    assert world.status["gpuSeconds"] == 12
+    assert "gpuSecondsEager" not in world.status
+
+
+def test_time_before_the_first_pod_has_a_node_is_no_saving_of_late_binding():
+    world = AigcWorld(staged_job())
+    world.driver.status = {"items": {"total": 0}, "phase": "Admitting"}
+    settle(world)
+    world.pass_time(600)  # the queue has no place
+    world.run()
+    settle(world)
+    progress(world, 10, stage("prepare", 70), stage("infer", waiting=70, before=70))
+    settle(world)
+    world.run(INFER)
+    settle(world)
+    progress(world, 20, stage("prepare", 1000), stage("infer", 900, 100))
+    assert (world.status["gpuSeconds"], world.status["gpuSecondsEager"]) == (20, 30)
+
+
 def test_gpu_worker_that_starts_and_ends_between_two_looks_is_counted():
     world = begun()
     progress(world, 10, stage("prepare", 70), stage("infer", waiting=70, before=70))

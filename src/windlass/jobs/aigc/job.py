@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.fields import aigc
-from windlass.api.fields.stages import GPU_STAGE, RESERVE_SECONDS, normal_stages
+from windlass.api.fields.stages import EAGER, GPU_STAGE, RESERVE_SECONDS, bind_of, normal_stages
 from windlass.jobs.aigc.stages import StagePlan, stage_roles
 from windlass.jobs.definition import (
     CleanPodPolicy,
@@ -131,6 +131,11 @@ class AigcJob:
             (one["parallelism"]["min"] for one in normal_stages(self.spec) if one["name"] == name), 0
         )
         return self.gpus_of_role(name) * int(least)
+
+    def least_gpus_bound_late(self, name: str) -> int:
+        """Return the number of whole GPUs of the least workers of a stage; 0 if it binds them at once."""
+        stage = next((one for one in normal_stages(self.spec) if one["name"] == name), {})
+        return 0 if bind_of(self.spec, stage) == EAGER else self.least_gpus(name)
 
     def reservation(self, role: Role) -> dict[str, str]:
         """Return the annotations of the PodGroup of a role that reserve its GPUs."""

@@ -198,6 +198,20 @@ def reserved_seconds(plan: StagePlan, now: float, gpus: Callable[[str], int]) ->
     return found
 
 
+def unbound_seconds(plan: StagePlan, placed: float, gpus: Callable[[str], int]) -> float:
+    """Return the GPU seconds between the first pod on a node and the time when GPUs were asked for.
+
+    ``placed``: time of that pod; 0: none was placed. ``gpus``: stage → GPUs of its least workers if they
+    are bound late, else 0.
+    """
+    found = 0.0
+    for stage in plan.stages:
+        bound = stored_time(stage.notes.get("boundAt"))
+        if stage.kind == GPU_STAGE and placed and bound:
+            found += max(0.0, bound - placed) * gpus(stage.name)
+    return found
+
+
 def gpu_stage_seconds(plan: StagePlan, statuses: Sequence[Json], gpus: Callable[[str], int]) -> float:
     """Return the GPU seconds that worked on rows. ``gpus``: role → GPUs of a worker."""
     return sum(

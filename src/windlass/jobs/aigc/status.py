@@ -14,7 +14,6 @@ from typing import Any
 
 from windlass.api.fields import aigc
 from windlass.api.fields.model_cache import FETCHING, READY
-from windlass.api.fields.stages import GPU_STAGE
 from windlass.jobs.aigc.job import AigcJob
 from windlass.jobs.aigc.stages import (
     gpu_stage_seconds,
@@ -22,6 +21,7 @@ from windlass.jobs.aigc.stages import (
     stage_condition,
     stage_statuses,
     stopped_statuses,
+    unbound_seconds,
 )
 from windlass.jobs.aigc.volumes import CONDITION as VOLUMES_READY
 from windlass.jobs.aigc.volumes import MissingVolume, missing_message
@@ -139,8 +139,11 @@ def render(
         else:
             ended = rfc3339(after.completed) if after.phase is JobPhase.SUCCEEDED else ""
             status["stages"] = stopped_statuses(before_stages, seen.batch, ended)
-    if job.binds_late and after.started and rows_are_read(seen.batch) and "rowsReadSeconds" not in status:
-        status["rowsReadSeconds"] = round(seen.now - after.started, 3)
+    if "placedTime" not in status and any(pod.node for pod in seen.pods):
+        status["placedTime"] = rfc3339_micro(seen.now)
+    placed = stored_time(status.get("placedTime"))
+    if job.binds_late and placed and rows_are_read(seen.batch) and "rowsReadSeconds" not in status:
+        status["rowsReadSeconds"] = round(max(0.0, seen.now - placed), 3)
     _take_gpu_time(job, status, old, held, seen)
     if before.phase not in FINAL:  # the words for the end are written once
         _put(status, "message", _message(job, after, status, seen) or None)
@@ -292,7 +295,8 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
 
     Workers that start and end between two statuses have held GPUs as long as they worked on rows.
     Rows of one worker that are processed at the same time can add up to more than its GPUs are
-    allocated for: then all of the allocated time is used.
+    allocated for: then all of the allocated time is used. Binding at once would have allocated the
+    GPUs of the least workers from the first pod on a node until they were asked for, too.
     """
     before, since = int(old.get("gpus") or 0), stored_time(old.get("observedTime"))
     allocated = float(old.get("gpuSeconds") or 0)
@@ -311,10 +315,10 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
         status["gpuBusySeconds"] = round(min(used, allocated), 3)
     status["gpuIdleSeconds"] = round(allocated - float(status.get("gpuBusySeconds") or 0), 3)
     if job.plan is not None:
-        _take_eager_seconds(status, max(held, before), seen.now)
-    elif "rowsReadSeconds" in status:  # binding at once holds the GPUs of the least workers meanwhile
-        waited = status["rowsReadSeconds"] * job.gpus * job.minimum
-        status["gpuSecondsEager"] = round(allocated + waited, 3)
+        waited = unbound_seconds(job.plan, stored_time(status.get("placedTime")), job.least_gpus_bound_late)
+    else:
+        waited = float(status.get("rowsReadSeconds") or 0) * job.gpus * job.minimum
+    _put(status, "gpuSecondsEager", round(allocated + waited, 3) if waited else None)
 
 
 def _used_gpu_seconds(job: AigcJob, status: Json, batch: Json | None) -> float | None:
@@ -324,17 +328,6 @@ def _used_gpu_seconds(job: AigcJob, status: Json, batch: Json | None) -> float |
     if batch is None or batch.get("busySeconds") is None:
         return None
     return float(batch["busySeconds"]) * job.gpus
-
-
-def _take_eager_seconds(status: dict[str, Any], held: int, now: float) -> None:
-    """Tell the GPU seconds of a job that holds the GPUs of its peak from its start to the end of the last GPU stage."""
-    status["gpuPeak"] = max(held, int(status.get("gpuPeak") or 0))
-    stages = [stage for stage in status["stages"] if stage["kind"] == GPU_STAGE]
-    ends = [stored_time(stage.get("finishedAt")) or now for stage in stages]
-    started = stored_time(status.get("startTime"))
-    if ends and started:
-        eager = status["gpuPeak"] * max(0.0, max(ends) - started)
-        status["gpuSecondsEager"] = round(max(eager, status["gpuSeconds"]), 3)
 
 
 # Conditions.
