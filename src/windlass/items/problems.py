@@ -8,6 +8,7 @@ import re
 
 from windlass.items import expressions, object_store, prompts
 from windlass.items.context.spec import FIELD
+from windlass.items.quality import arguments as scorer_arguments
 from windlass.items.rows import DUPLICATE_ID, Identities, InputError, read
 from windlass.items.spec import RUNTIMES, SCORERS, BatchSpec, RuntimeSpec
 from windlass.items.stages.batches import admitted_batch
@@ -161,8 +162,9 @@ def _check_quality(batch: BatchSpec, found: Found) -> None:
         options = ", ".join(f'"{name}"' for name in sorted(SCORERS))
         message = f'Unsupported value: "{quality.scorer}": supported values: {options}, or module:function'
         found.append(("spec.outputs.quality.scorer", message))
-    if quality.scorer == "regex":
-        try:
-            re.compile(str(quality.arguments.get("pattern", "")))
-        except re.error as error:
-            found.append(("spec.outputs.quality.scorer.pattern", f"Invalid value: {error}"))
+        return
+    runtime = batch.stages[-1].runtime if batch.stages else batch.runtime
+    try:
+        scorer_arguments.check(quality, runtime.url)
+    except ValueError as error:
+        found.append(("spec.outputs.quality.scorer", f"Invalid value: {error}"))

@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_with_its_remedy(
 def test_functions_and_commands_of_this_machine_work_in_the_current_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "texts.py").touch()
+    (tmp_path / "texts.py").write_text("def describe(row): ...\n")
     monkeypatch.chdir(tmp_path)
     for given in ({"function": "texts:describe"}, {"function": "json:loads"}, {"command": ("./run", "-v")}):
         spec = build(request(tmp_path, **given), "shop", "default")["spec"]

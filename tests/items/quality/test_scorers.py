@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from windlass.items.quality import scorers
+from windlass.items.quality.arguments import LANGUAGES
 from windlass.items.quality.scorers import create, text_of
 from windlass.items.runtimes.base import LeasedRow, RuntimeContext
-from windlass.items.spec import parse_batch
+from windlass.items.spec import check, parse_batch
 
 
 def score(scorer: object, output: dict[str, Any]) -> float | None:
@@ -65,3 +67,36 @@ def test_arguments_that_are_not_valid_are_told() -> None:
         score("language:klingon", {})
     with pytest.raises(ValueError, match="write, for example, length:50-400"):
         score("length:many", {})
+
+
+def test_known_languages_are_those_that_can_be_scored() -> None:
+    assert sorted((*scorers._COMMON, *scorers._SCRIPTS)) == list(LANGUAGES)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "words"),
+    [
+        ("judge", "needs url, the base URL of an OpenAI-compatible server"),
+        ({"name": "judge", "url": "llm:8000"}, "must begin with http:// or https://"),
+        ("language", "names no language: write, for example, language:de"),
+        ("language:xx", "does not know 'xx': it knows ar, de, el"),
+        ("length:50-4", "the lower bound 50 above the upper bound 4: write length:4-50"),
+        ({"name": "length", "min": -1}, "a length is at least 0"),
+        ({"name": "length", "unit": "pages"}, "it counts characters or words"),
+        ("regex", "has no pattern"),
+        ("regex:(", "has the pattern '('"),
+        ({"name": "regex", "pattern": "a", "forbid": "["}, "has the pattern '['"),
+    ],
+)
+def test_scorer_that_cannot_work_is_refused_at_admission(scorer: object, words: str) -> None:
+    spec = {"outputs": {"quality": {"scorer": scorer}}}
+    ((path, message),) = check({"metadata": {}, "spec": spec})
+    assert path == "spec.outputs.quality.scorer"
+    assert words in message
+
+
+@pytest.mark.parametrize("scorer", ["judge", "length", "length:-9", "length:5", "regex:x", "language:DE-ch"])
+def test_scorer_with_what_it_needs_is_admitted(scorer: str) -> None:
+    runtime = {"name": "openai", "url": "http://llm:8000/v1"}
+    spec = {"runtimeRef": runtime, "outputs": {"quality": {"scorer": scorer}}}
+    assert check({"metadata": {}, "spec": spec}) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import glob
-import importlib.util
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.api.fields.aigc import HOST_NETWORK, INLINE_BYTES, LLAMA_CPP_PACKAGE, on_loopback
 from windlass.api.resources import AIGC_JOBS
+from windlass.cli.generation.functions import check_function
 from windlass.cli.generation.local_models import LocalModel, find_model, has_engine
 from windlass.cli.generation.remedies import again
 from windlass.cli.generation.row_checks import check_rows
@@ -108,6 +108,8 @@ def build(request: GenerationRequest, name: str, namespace: str) -> dict[str, An
         quality["scorer"] = request.scorer
     if quality:
         spec["outputs"]["quality"] = quality
+    if request.scorer:
+        _check_scorer(request, spec)
     metadata = {"name": name, "namespace": namespace}
     return {
         "apiVersion": AIGC_JOBS.api_version,
@@ -120,26 +122,43 @@ def build(request: GenerationRequest, name: str, namespace: str) -> dict[str, An
 def _container(request: GenerationRequest) -> dict[str, Any]:
     """Return the fields of the worker's container. On this machine it works in the current directory."""
     found: dict[str, Any] = {"command": list(request.command)} if request.command else {}
-    if not request.inline and (request.command or request.function):
+    here = request.command or request.function or _is_function(request.scorer)
+    if here and not request.inline:
         found["workingDir"] = os.getcwd()
     if request.function and not request.inline:
-        _check_function(request)
+        check_function(request, "--function")
     return found
 
 
-def _check_function(request: GenerationRequest) -> None:
-    """Raise :class:`WindlassError` for a function of a module that is not on this machine."""
-    reference = request.function
-    top = reference.partition(":")[0].partition(".")[0]
-    here = os.path.isfile(f"{top}.py") or os.path.isdir(top)
-    if ":" in reference and top.isidentifier() and (here or importlib.util.find_spec(top) is not None):
+def _is_function(scorer: str) -> bool:
+    """Return whether a scorer is a function of a module, and none that is built in."""
+    from windlass.items.spec import SCORERS
+
+    return bool(scorer) and scorer.partition(":")[0] not in SCORERS
+
+
+def _check_scorer(request: GenerationRequest, spec: dict[str, Any]) -> None:
+    """Raise :class:`WindlassError` for a scorer that does not exist, or cannot work as it is given."""
+    from windlass.items.quality.arguments import check
+    from windlass.items.spec import SCORERS, parse_batch
+
+    batch = parse_batch({"spec": {"outputs": spec["outputs"], "runtimeRef": spec["runtimeRef"]}})
+    quality = batch.outputs.quality
+    assert quality is not None
+    if quality.scorer not in SCORERS:
+        if not request.inline:
+            check_function(request, "--scorer")
         return
-    raise WindlassError(
-        "WL-GENERATE-422",
-        f"--function {reference} does not name a function",
-        evidence=f"the format is MODULE:NAME, and there is no module {top} in {os.getcwd()} or among the packages",
-        remedies=(f"grep -n '^def ' {shlex.quote(os.getcwd())}/*.py",),
-    )
+    try:
+        check(quality, batch.runtime.url)
+    except ValueError as error:
+        examples = {"length": "length:50-400", "language": "language:en", "regex": "regex:PATTERN"}
+        raise WindlassError(
+            "WL-GENERATE-422",
+            f"--scorer {request.scorer} is not valid",
+            evidence=str(error),
+            remedies=(again(request, scorer=examples.get(quality.scorer, "MODULE:NAME")),),
+        ) from None
 
 
 def _input(request: GenerationRequest) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from windlass.items.quality.arguments import judge_url, language_of, length_bounds, patterns_of
 from windlass.items.runtimes.base import LeasedRow, RuntimeContext
 from windlass.items.spec import QualitySpec
 
@@ -37,8 +38,6 @@ _SCRIPTS = {
     "hi": ("\u0900", "\u097f"),
     "th": ("\u0e00", "\u0e7f"),
 }
-LANGUAGES = frozenset((*_COMMON, *_SCRIPTS))
-"""Languages that the scorer ``language`` knows."""
 
 
 def create(quality: QualitySpec, context: RuntimeContext) -> Scorer:
@@ -48,17 +47,13 @@ def create(quality: QualitySpec, context: RuntimeContext) -> Scorer:
     if not quality.scorer:
         return lambda item, output: number_of(output.get("score"))
     if quality.scorer == "length":
-        least, most, unit = _range(arguments)
+        least, most, unit = length_bounds(arguments)
         return lambda item, output: length_score(text_of(output, field), least, most, unit)
     if quality.scorer == "language":
-        language = str(arguments.get("language", "")).lower().split("-")[0]
-        if language not in LANGUAGES:
-            known = ", ".join(sorted(LANGUAGES))
-            raise ValueError(f"the scorer language does not know {language!r}: it knows {known}")
+        language = language_of(arguments)
         return lambda item, output: language_score(text_of(output, field), language)
     if quality.scorer == "regex":
-        pattern = re.compile(str(arguments.get("pattern", "")))
-        forbidden = re.compile(str(arguments["forbid"])) if arguments.get("forbid") else None
+        pattern, forbidden = patterns_of(arguments)
 
         def by_pattern(item: LeasedRow, output: Mapping[str, Any]) -> float:
             text = text_of(output, field)
@@ -111,19 +106,6 @@ def language_score(text: str, language: str) -> float:
     return round(100.0 * counts[language] / best, 2) if best else 0.0
 
 
-def _range(arguments: Mapping[str, Any]) -> tuple[float, float, str]:
-    text = str(arguments.get("range", ""))
-    low, _, high = text.partition("-")
-    least = arguments.get("min", low or 1)
-    most = arguments.get("max", high or "inf")
-    try:
-        return float(least), float(most), str(arguments.get("unit", "characters"))
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"the scorer length has the range {text!r}: write, for example, length:50-400"
-        ) from None
-
-
 def _function(reference: str, context: RuntimeContext) -> Scorer:
     from windlass.items.runtimes.python_function import load
 
@@ -134,9 +116,7 @@ def _function(reference: str, context: RuntimeContext) -> Scorer:
 def _judge(arguments: Mapping[str, Any], field: str, context: RuntimeContext) -> Scorer:
     from windlass.items.runtimes.http_json import JsonClient
 
-    url = str(arguments.get("url") or context.batch.runtime.url).rstrip("/")
-    if not url:
-        raise ValueError("the scorer judge needs url, the base URL of an OpenAI-compatible server")
+    url = judge_url(arguments, context.batch.runtime.url)
     key = context.environment.get(str(arguments.get("apiKeyEnv") or context.batch.runtime.api_key_env), "")
     client = JsonClient(url, {"Authorization": f"Bearer {key}"} if key else {}, 120.0)
     template = str(arguments.get("prompt") or _JUDGE_PROMPT)

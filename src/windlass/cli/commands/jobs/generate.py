@@ -72,7 +72,12 @@ CONTEXT = {"allow_interspersed_args": True}
 @click.option(
     "--min-quality", type=click.FloatRange(0, 100), metavar="N", help="Flag rows with a lower score."
 )
-@click.option("--scorer", metavar="NAME", default="", help="length, language, regex, judge or MODULE:NAME.")
+@click.option(
+    "--scorer",
+    metavar="NAME",
+    default="",
+    help="length:MIN-MAX, language:CODE, regex:PATTERN, MODULE:NAME, or judge with --url.",
+)
 @click.option("--queue", metavar="NAME", default="", help="Queue of the job.")
 @click.option("--priority", metavar="NAME", default="", help="urgent, high, medium or low. [default: medium]")
 @click.option("--name", metavar="NAME", default=None, help="Name of the job. [default: from FILE]")
