@@ -121,6 +121,14 @@ def test_changed_rows_are_processed_again_and_replace_their_outputs_once(trial: 
     assert trial.record() == {"rows": 0, "from": output, "changed": [], "changedRows": 3}
 
 
+def test_outputs_without_a_row_in_the_input_are_counted(trial: Trial) -> None:
+    trial.run({"a": "x", "b": "y", "c": "z"})
+    assert trial.run({"a": "x", "d": "v"}) == ["d"]
+    output = str(trial.places.output)
+    assert trial.record() == {"rows": 1, "from": output, "changed": [], "otherRows": 2}
+    assert sorted(trial.texts()) == ["a", "b", "c", "d"]
+
+
 def test_each_field_counts_and_the_order_of_fields_does_not() -> None:
     row = {"id": "a", "n": 1, "more": {"x": 1, "y": [1, 2]}}
     assert digest_of(row) == digest_of({"more": {"y": [1, 2], "x": 1}, "n": 1, "id": "a"})

@@ -50,12 +50,13 @@ class Admitted:
     """Counts of an admission.
 
     ``taken_over``: rows with an output of an earlier job. ``changed``: rows that had one, and have
-    changed since.
+    changed since. ``others``: outputs at the same place that the input has no row for.
     """
 
     total: int = 0
     taken_over: int = 0
     changed: int = 0
+    others: int = 0
     invalid: int = 0
 
 
@@ -99,12 +100,16 @@ class BatchAdmission:
         """Store what is known of the whole batch, behind its items."""
         counts, places = self.counts, self.places
         ledger.add_groups(self._records())
-        ledger.add_extras(earlier.rest())
+        others = list(earlier.rest())
+        counts.others = len(others)
+        ledger.add_extras(others)
         ledger.add_digests(bytes(self._digests))
         ledger.add_earlier(earlier.digests())
         ledger.set_meta(version=VERSION, uid=self.batch.uid, journal_end=earlier.end, total=counts.total)
         outputs = places.remote or places.output
-        record = taken_over(places.ledger, self.batch, counts.taken_over, outputs, counts.changed)
+        record = taken_over(
+            places.ledger, self.batch, counts.taken_over, outputs, counts.changed, counts.others
+        )
         ledger.set_meta(settings=json.dumps(settings_of(self.batch)), taken_over=json.dumps(record))
 
     def _fill(self, ledger: LedgerFile, earlier: EarlierRows) -> None:

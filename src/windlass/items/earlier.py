@@ -30,12 +30,18 @@ def _digest(value: Any) -> str:
 
 
 def taken_over(
-    ledger: Path, batch: BatchSpec, rows: int, outputs: Path | str, changed_rows: int = 0
+    ledger: Path,
+    batch: BatchSpec,
+    rows: int,
+    outputs: Path | str,
+    changed_rows: int = 0,
+    other_rows: int = 0,
 ) -> dict[str, Any]:
     """Return the record of rows that are taken over or have changed; empty if there are none.
 
     ``ledger``: ledger of the earlier job at the same place. ``rows``: number of items that are
-    done already. ``changed_rows``: number of items that were done before their row changed. A
+    done already. ``changed_rows``: number of items that were done before their row changed.
+    ``other_rows``: number of outputs that stay, although the input has no row for them. A
     ledger of the same job keeps its record. ``changed`` names the settings that differ from the
     earlier job, or in which the earlier rows differ from one another.
     """
@@ -51,6 +57,8 @@ def taken_over(
         before = int(found.get("changedRows") or 0)
         found = {"rows": 0, "from": str(outputs), "changed": [], **found}
         found["changedRows"] = before + changed_rows
+    if other_rows:
+        found = {"rows": 0, "from": str(outputs), "changed": [], **found, "otherRows": other_rows}
     return found
 
 

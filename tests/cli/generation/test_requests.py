@@ -159,6 +159,15 @@ def test_rows_that_have_changed_are_told_in_plain_words() -> None:
     ]
 
 
+def test_outputs_of_rows_that_are_not_in_the_input_are_told() -> None:
+    record = {"rows": 0, "otherRows": 2, "from": "/data/out.jsonl", "changed": []}
+    obj = {"kind": "AIGCJob", "status": {"takenOver": record}}
+    assert progress.taken_over(obj) == [
+        "warning: 2 rows of /data/out.jsonl are not in the input, and stay in the outputs"
+    ]
+    assert progress.remake(obj)
+
+
 def test_progress_tells_rows_to_be_tried_again_and_why() -> None:
     items = {"total": 9, "done": 3, "failed": 3, "deadLetter": 1}
     error = {"reason": "ServerUnreachable", "message": "http://llm/v1 cannot be reached"}

@@ -79,6 +79,12 @@ def taken_over(obj: Object) -> list[str]:
         lines.append(
             f"{row} of the input {'has' if one else 'have'} changed since an earlier job: {what} replaced"
         )
+    if others := record.get("otherRows"):
+        one = others == 1
+        lines.append(
+            f"warning: {plural(others, 'row')} of {path} {'is' if one else 'are'} not in the input, "
+            f"and {'stays' if one else 'stay'} in the outputs"
+        )
     if rows and record.get("changed"):
         words = " and ".join(f"another {name}" for name in record["changed"])
         lines.append(f"warning: rows taken over were made with {words}")
@@ -86,9 +92,9 @@ def taken_over(obj: Object) -> list[str]:
 
 
 def remake(obj: Object) -> list[str]:
-    """Return how all rows are made again, if rows of an earlier job were taken over."""
+    """Return how all rows are made again, if outputs of an earlier job stay."""
     record = (obj.get("status") or {}).get("takenOver") or {}
-    if not record.get("rows"):
+    if not record.get("rows") and not record.get("otherRows"):
         return []
     path = str(record.get("from"))
     paths = shlex.join(["rm", "-rf", path, str(state_folder(path))])
