@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from windlass.items.runtimes.base import LeasedRow, RowOutcome
 from windlass.items.worker.loop import SCORER_TRIES, result_text, score_of
 
@@ -55,3 +57,19 @@ def test_missing_file_is_an_error_of_the_scorer_and_a_lost_connection_is_none():
     score_of(unreachable, lost, ITEM)
     assert (lost.kind, lost.reason, unreachable.calls) == ("infrastructure", "ScorerUnreachable", 1)
     assert "row" not in json.loads(result_text(lost, None))
+
+
+@pytest.mark.parametrize("value", [250.0, -0.5, 100.1])
+def test_score_that_is_not_from_0_to_100_is_an_error_of_the_scorer(value: float):
+    outcome = made()
+    assert score_of(lambda item, output: value, outcome, ITEM) is None
+    assert (outcome.kind, outcome.reason) == ("permanent", "ScorerFailed")
+    assert outcome.message == f"ValueError: the score {value:g} is not from 0 to 100"
+    assert outcome.output == {"id": "r3", "text": "a cup"}
+
+
+@pytest.mark.parametrize("value", [0.0, 100.0, None])
+def test_scores_from_0_to_100_and_no_score_are_taken(value: float | None):
+    outcome = made()
+    assert score_of(lambda item, output: value, outcome, ITEM) == value
+    assert outcome.kind == ""

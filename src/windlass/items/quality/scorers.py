@@ -83,6 +83,13 @@ def number_of(value: Any) -> float | None:
     return float(value)
 
 
+def valid_score(value: float | None) -> float | None:
+    """Return a score. Raises ``ValueError`` if it is not from 0 to 100."""
+    if value is not None and not 0 <= value <= 100:
+        raise ValueError(f"the score {value:g} is not from 0 to 100")
+    return value
+
+
 def length_score(text: str, least: float, most: float, unit: str) -> float:
     """Return 100 within the range, less in proportion to the distance from it."""
     size = len(text.split()) if unit == "words" else len(text)

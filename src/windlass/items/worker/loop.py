@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from windlass.items.ledger.branches import branch_name
 from windlass.items.prompts import Prompt, PromptError
 from windlass.items.quality import scorers
+from windlass.items.quality.scorers import valid_score
 from windlass.items.runtimes.base import (
     INFRASTRUCTURE,
     PERMANENT,
@@ -245,7 +246,7 @@ def score_of(score: scorers.Scorer, outcome: RowOutcome, item: LeasedRow) -> flo
     value: float | None = None
     for left in reversed(range(SCORER_TRIES)):
         try:
-            value = score(item, outcome.output)
+            value = valid_score(score(item, outcome.output))
             break
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, _OF_SCORER):
