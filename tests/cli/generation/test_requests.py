@@ -237,3 +237,21 @@ def test_folders_of_tables_are_told_from_folders_of_rows(tmp_path: Path) -> None
     assert request(tmp_path, file=str(folder)).takes_files_of_rows
     (folder / "c.txt").touch()
     assert not request(tmp_path, file=str(folder)).takes_files_of_rows
+
+
+def test_rows_without_scores_are_told_where_quality_is_wanted() -> None:
+    def job(scorer: object, quality: dict[str, Any] | None) -> dict[str, Any]:
+        spec = {"outputs": {"quality": {"min": 90} | ({"scorer": scorer} if scorer else {})}}
+        return {"kind": "AIGCJob", "spec": spec, "status": {"quality": quality} if quality else {}}
+
+    none = job("", {"unscored": 30})
+    start = "warning: no finished row has a score (30 rows), so quality is not checked"
+    text = f"{start}: name a scorer (--scorer), or let the outputs have a number in the field score"
+    assert progress.unscored(none) == text
+    assert dict(progress.facts(none))["Quality"] == text
+    for scorer in ("sc:rate", {"name": "sc:rate"}):
+        words = progress.unscored(job(scorer, {"unscored": 30}))
+        assert words == f"{start}: the scorer sc:rate returned no number"
+    some = job("sc:rate", {"mean": 93.5, "below": 1, "unscored": 2})
+    assert progress.unscored(some) == progress.unscored(job("", None)) == ""
+    assert dict(progress.facts(some))["Quality"] == "mean 93.5, 1 below the minimum, 2 rows without a score"

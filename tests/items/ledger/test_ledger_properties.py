@@ -341,6 +341,18 @@ def test_low_scores_go_to_the_other_model_once() -> None:
         batch_of(outputs={"quality": {"branch": {"model": "big"}}})
 
 
+def test_finished_rows_without_a_score_are_counted() -> None:
+    ledger = ledger_of(batch_of(outputs={"quality": {"min": 90}}), [3])
+    lease, _ = ledger.lease("w", "i", 0.0)
+    assert lease is not None
+    assert "quality" not in status_of(ledger, 0.0, 0.0, False)
+    ledger.commit(lease.id, [ItemResult(0, b"{}")], 0.1, 0.0)
+    assert status_of(ledger, 0.0, 0.0, False)["quality"] == {"unscored": 1}
+    ledger.commit(lease.id, [ItemResult(1, b"{}", 80.0), ItemResult(2, b"{}")], 0.1, 0.0)
+    found = status_of(ledger, 0.0, 0.0, False)["quality"]
+    assert found == {"mean": 80.0, "p10": 80.0, "below": 1, "unscored": 2}
+
+
 def test_low_scores_are_flagged_or_redone() -> None:
     for on_low, state in (("Flag", ItemState.DONE), ("Retry", ItemState.PENDING)):
         batch = batch_of(

@@ -116,7 +116,7 @@ def facts(obj: Object) -> list[tuple[str, str]]:
         ("Taken over", "\n".join(taken_over(obj))),
         (
             "Quality",
-            _quality(quality),
+            _quality(quality, obj),
         ),
         ("Latency", _latency(status.get("latency") or {})),
         ("Context", _context(status.get("contextCache") or {})),
@@ -175,12 +175,27 @@ def _model(status: Object) -> str:
     return ", ".join(parts)
 
 
-def _quality(quality: Object) -> str:
-    if not quality:
-        return ""
+def _quality(quality: Object, obj: Object) -> str:
+    if not quality or "mean" not in quality:
+        return unscored(obj)
     text = f"mean {quality['mean']}, {quality.get('below', 0)} below the minimum"
+    if quality.get("unscored"):
+        text += f", {plural(quality['unscored'], 'row')} without a score"
     again = quality.get("again")
     return f"{text}, {plural(again, 'row')} given to the other model" if again else text
+
+
+def unscored(obj: Object) -> str:
+    """Return the warning about finished rows of which none has a score; empty if one has."""
+    quality = (obj.get("status") or {}).get("quality") or {}
+    if not quality.get("unscored") or "mean" in quality:
+        return ""
+    given = (((obj.get("spec") or {}).get("outputs") or {}).get("quality") or {}).get("scorer")
+    name = given.get("name") if isinstance(given, Mapping) else given
+    none = f"warning: no finished row has a score ({plural(quality['unscored'], 'row')}), so quality is not checked"
+    if name:
+        return f"{none}: the scorer {name} returned no number"
+    return f"{none}: name a scorer (--scorer), or let the outputs have a number in the field score"
 
 
 def _latency(latency: Object) -> str:

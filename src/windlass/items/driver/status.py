@@ -46,15 +46,8 @@ def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict
         value = ledger.latencies.quantile(part)
         if value is not None:
             status["latency"][name] = value
-    if ledger.batch.outputs.quality is not None and ledger.scores.total:
-        scores = ledger.scores
-        status["quality"] = {
-            "mean": round(scores.mean(), 2),
-            "p10": scores.lowest(0.1),
-            "below": scores.below,
-        }
-        if ledger.branch >= 0:
-            status["quality"]["again"] = table.totals[ledger.branch]
+    if ledger.batch.outputs.quality is not None and (quality := _quality(ledger)):
+        status["quality"] = quality
     if ledger.last_error is not None and table.failing:
         status["lastError"] = {"reason": ledger.last_error[0], "message": ledger.last_error[1]}
     if ledger.failure is not None:
@@ -67,6 +60,17 @@ def tell_blocked(status: dict[str, Any], error: PlaceError) -> None:
     status["blocked"] = {"reason": error.reason, "message": str(error)}
     status["items"]["perSecond"] = 0.0
     status["items"].pop("etaSeconds", None)
+
+
+def _quality(ledger: Ledger) -> dict[str, Any]:
+    """Return the figures of the scores, and the number of finished rows without a score."""
+    scores, found = ledger.scores, {}
+    if scores.total:
+        found = {"mean": round(scores.mean(), 2), "p10": scores.lowest(0.1), "below": scores.below}
+        if ledger.branch >= 0:
+            found["again"] = ledger.table.totals[ledger.branch]
+    unscored = ledger.table.counts[ItemState.DONE] - scores.total
+    return found | {"unscored": unscored} if unscored > 0 else found
 
 
 def _groups(ledger: Ledger) -> list[dict[str, Any]]:

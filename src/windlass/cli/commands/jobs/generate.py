@@ -220,6 +220,7 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
     invocation.note(f"job {metadata['name']}")
     told: list[str] = []
     earlier: list[str] = []
+    unscored = ""
     begun = invocation.clock.monotonic()
     while True:
         try:
@@ -233,6 +234,8 @@ def _follow(invocation: Invocation, created: dict[str, Any]) -> int:
             earlier = [*progress.taken_over(obj), *progress.remake(obj)]
             for text in earlier:
                 phases.end_line(text)
+        if not unscored and (unscored := progress.unscored(obj)):
+            phases.end_line(unscored)
         phase = (obj.get("status") or {}).get("phase")
         if phase in progress.ENDED:
             phases.end_line(progress.line(obj))
