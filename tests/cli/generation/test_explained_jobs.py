@@ -47,6 +47,24 @@ def test_driver_is_one_of_the_desired_pods(cluster, windlass):
     assert "2 desired, 2 exist, 2 on a node" in windlass("show", "rows").out
 
 
+def test_server_that_cannot_be_reached_is_told_by_explain_and_ps(cluster, windlass):
+    error = {"reason": "ServerUnreachable", "message": "http://llm:8000/v1 cannot be reached: refused"}
+    cluster.add(AIGC_JOBS, job("Running", lastError=error, items={"total": 60, "done": 0}))
+    for role in ("driver", "worker-0"):
+        cluster.add(PODS, pod(role))
+    explained = windlass("explain", "rows").out
+    assert "last error:  ServerUnreachable: http://llm:8000/v1 cannot be reached: refused" in explained
+    assert "ServerUnreachable" in windlass("ps").out
+
+
+def test_failure_of_a_row_is_told_by_explain_and_not_by_ps(cluster, windlass):
+    cluster.add(AIGC_JOBS, job("Running", lastError={"reason": "ValueError", "message": "no name"}))
+    for role in ("driver", "worker-0"):
+        cluster.add(PODS, pod(role))
+    assert "last error:  ValueError: no name" in windlass("explain", "rows").out
+    assert "ValueError" not in windlass("ps").out
+
+
 def test_quota_of_a_job_that_runs_with_a_part_of_its_workers_is_named(cluster, windlass):
     running = job("Running", workers={"desired": 3})
     cluster.add(AIGC_JOBS, running)

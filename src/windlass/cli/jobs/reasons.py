@@ -37,6 +37,9 @@ from windlass.kits.timestamps import age
 _WHOLE_PODS = ("tasks", "pods")
 """Resource names of blockers about whole pods of a gang."""
 
+_UNREACHABLE = ("ServerUnreachable", "ServerOverloaded", "ScorerUnreachable")
+"""Failures of rows that are about the server, and none of a row."""
+
 SHORT: dict[Reason, str] = {
     Reason.QUEUE_NOT_FOUND: "no such queue",
     Reason.QUEUE_CLOSED: "queue is closed",
@@ -103,8 +106,22 @@ def brief(job: Job) -> str:
             text = f"{text}, {_unready_text(job, [pod for pod, _ in held])}"
         if partly := serving_text(job):
             text = f"{text}, {partly}"
-        text = ", ".join(filter(None, (progress_text(job), text, _workers_text(job))))
+        text = ", ".join(filter(None, (progress_text(job), text, _workers_text(job), _blocked_text(job))))
     return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def last_error(job: Job) -> tuple[str, str]:
+    """Return reason and message of the last failure of a generation job that runs; empty without one."""
+    if job.resource is not AIGC_JOBS or job.finished:
+        return "", ""
+    found = (job.obj.get("status") or {}).get("lastError") or {}
+    return str(found.get("reason") or ""), str(found.get("message") or "")
+
+
+def _blocked_text(job: Job) -> str:
+    """Return the reason why no row can be processed, such as ``ServerUnreachable``."""
+    reason, _ = last_error(job)
+    return reason if reason in _UNREACHABLE else ""
 
 
 def _workers_text(job: Job) -> str:

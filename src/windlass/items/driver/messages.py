@@ -12,6 +12,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
 
     ``busy``: the worker still processes items of other leases.
     ``model``: where the files of the model came from (:mod:`windlass.items.worker.model`).
+    ``message``: what delays rows, for ``reason``, before any of them has failed.
     """
 
     worker: str
@@ -22,6 +23,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     leases: list[str] = []
     leave: bool = False
     reason: str = ""
+    message: str = ""
     model: str = ""
 
 

@@ -363,6 +363,8 @@ class Driver:
         ledger = self._ledger
         if ledger is None:
             return HeartbeatResponse()
+        if request.message:
+            ledger.trouble = (request.reason, request.message)
         now = self._clock.monotonic()
         lost, revoked = ledger.heartbeat(request.worker, request.instance, request.leases, now)
         return HeartbeatResponse(lost, revoked)

@@ -48,8 +48,9 @@ def status_of(ledger: Ledger, started: float, now: float, written: bool) -> dict
             status["latency"][name] = value
     if ledger.batch.outputs.quality is not None and (quality := _quality(ledger)):
         status["quality"] = quality
-    if ledger.last_error is not None and table.failing:
-        status["lastError"] = {"reason": ledger.last_error[0], "message": ledger.last_error[1]}
+    trouble = None if written else ledger.trouble
+    if last := trouble or (ledger.last_error if table.failing else None):
+        status["lastError"] = {"reason": last[0], "message": last[1]}
     if ledger.failure is not None:
         status["failure"] = {"reason": ledger.failure[0], "message": ledger.failure[1]}
     return status

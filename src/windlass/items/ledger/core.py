@@ -75,6 +75,7 @@ class Ledger:
         self.scores = ScoreHistogram(quality.min if quality else 0.0)
         self.failure: tuple[str, str] | None = None
         self.last_error: tuple[str, str] | None = None
+        self.trouble: tuple[str, str] | None = None  # what has delayed rows since the last output
         table.reserve(len(self.queues.groups))
         self.branch = branch_of(batch, groups)
         self._new_id = new_id
@@ -249,6 +250,7 @@ class Ledger:
     def _result(self, result: ItemResult, now: float) -> ItemChange:
         if not result.row:
             return self._error(result, now)
+        self.trouble = None
         quality = self.batch.outputs.quality
         flag = Flag.NONE
         if quality is not None and not math.isnan(result.score):

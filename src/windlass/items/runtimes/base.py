@@ -116,12 +116,16 @@ _BY_PEERS = frozenset(
 
 @dataclass(frozen=True)
 class RuntimeContext:
-    """Settings of a runtime. ``monotonic`` and ``pause`` come from the worker's clock."""
+    """Settings of a runtime. ``monotonic`` and ``pause`` come from the worker's clock.
+
+    ``tell``: reports reason and message of what delays rows, before any of them has failed.
+    """
 
     batch: BatchSpec
     environment: Mapping[str, str]
     monotonic: Callable[[], float]
     pause: Callable[[float], None]
+    tell: Callable[[str, str], None] = lambda reason, message: None
 
 
 def output_row(row: Mapping[str, Any], value: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ REQUEST_SECONDS = 300.0
 """Default timeout of one request (seconds)."""
 OVERLOAD_SECONDS = 900.0
 """Maximum time that a request is repeated while the server is overloaded (seconds)."""
+UNREACHABLE = "ServerUnreachable"
 CONNECT_ATTEMPTS = 5
 """Maximum number of attempts to reach a server."""
 MAX_DELAY_SECONDS = 60.0
@@ -148,9 +149,10 @@ class OpenAIRuntime:
             except OSError as error:
                 self._lost_server()
                 failures += 1
+                message = f"{self._url} cannot be reached: {error}{self._own_address()}"
+                self._context.tell(UNREACHABLE, message)
                 if failures >= CONNECT_ATTEMPTS:
-                    message = f"{self._url} cannot be reached: {error}{self._own_address()}"
-                    return RowOutcome(item.number, None, 0.0, INFRASTRUCTURE, "ServerUnreachable", message)
+                    return RowOutcome(item.number, None, 0.0, INFRASTRUCTURE, UNREACHABLE, message)
                 self._context.pause(min(MAX_DELAY_SECONDS, 0.5 * 2**failures))
                 continue
             if status in (429, 503, 529):

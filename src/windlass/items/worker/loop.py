@@ -59,10 +59,10 @@ class Worker:
         instance = os.urandom(16).hex()
         self._batch, self._model = batch, model
         self._clock = SystemClock()
-        context = RuntimeContext(batch, environment, self._clock.monotonic, self._clock.pause)
-        self._context = context
         self._link = DriverLink(environment, name, instance)
         self._pulse = _Heartbeat(DriverLink(environment, name, instance))
+        clock = self._clock
+        self._context = RuntimeContext(batch, environment, clock.monotonic, clock.pause, self._pulse.tell)
         self._prompt = Prompt(batch.input.prompt) if batch.input.prompt else None
         self._stopping = False
         self._interruptible = False
@@ -368,13 +368,22 @@ class _Heartbeat:
         self._results: dict[str, _Results] = {}
         self._clock = SystemClock()
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._ended = False
+        self._wake = threading.Event()
+        self._trouble = ("", "")
+
+    def tell(self, reason: str, message: str) -> None:
+        """Report to the driver at once what delays rows. Called by any thread."""
+        with self._lock:
+            self._trouble = (reason, message)
+        self._wake.set()
 
     def start(self, seconds: float) -> None:
         threading.Thread(target=self._run, args=(seconds,), name="heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        self._ended.set()
+        self._ended = True
+        self._wake.set()
 
     def watch(self, lease: str, batch: WorkBatch, results: _Results) -> None:
         with self._lock:
@@ -386,12 +395,22 @@ class _Heartbeat:
             self._results.pop(lease, None)
 
     def _run(self, seconds: float) -> None:
-        while not self._ended.wait(seconds):
+        while True:
+            self._wake.wait(seconds)
+            self._wake.clear()
+            if self._ended:
+                return
             with self._lock:
                 leases, waiting = list(self._batches), list(self._results.values())
+                (reason, message), self._trouble = self._trouble, ("", "")
             try:
                 answer = self._link.call(
-                    "/v1/heartbeat", leases=leases, patience=seconds, stopped=self._ended.is_set
+                    "/v1/heartbeat",
+                    leases=leases,
+                    reason=reason,
+                    message=message,
+                    patience=seconds,
+                    stopped=lambda: self._ended,
                 )
                 for results in waiting:
                     results.send_if_due(self._clock.monotonic(), self._link)

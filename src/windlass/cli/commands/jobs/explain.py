@@ -28,6 +28,7 @@ from windlass.cli.jobs.reasons import (
     blocker_line,
     brief,
     group_title,
+    last_error,
     request_line,
     short_names,
     verdict,
@@ -340,6 +341,7 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
         queue = f"its scheduler is {job.scheduler}, not Windlass"
     failure = str((condition(job.obj, "ReplicaFailure") or {}).get("message") or "") or job.creation_error
     placeholder = "the command is unknown, so a placeholder runs" if job.placeholder else ""
+    reason, message = last_error(job)
     return pairs(
         [
             ("runs on", nodes_text(job.nodes, most=20)),
@@ -349,6 +351,7 @@ def _running(job: Job, problems: str, stages: Sequence[stage_reasons.WaitingStag
             ("not created", failure),
             ("what helps", "\n".join(creation_remedies(failure, job.namespace)) if failure else ""),
             ("problems", problems),
+            ("last error", f"{reason}: {message}" if reason else ""),
             ("devices", device_lines(job)),
             ("why there", queue if job.nodes else ""),
             ("note", placeholder),
