@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from windlass.api.annotations import JOB_ATTEMPTS
-from windlass.api.resources import AIGC_JOBS, EVENTS, PODS
+from windlass.api.annotations import EXPLANATION, JOB_ATTEMPTS
+from windlass.api.reasons import Explanation, Reason
+from windlass.api.resources import AIGC_JOBS, EVENTS, POD_GROUPS, PODS
 from windlass.cli.jobs import attempts
 from windlass.cli.jobs.jobs import Job
 from windlass.jobs.attempt_records import ledger_text
@@ -87,6 +89,32 @@ def test_quota_of_a_job_that_runs_with_a_part_of_its_workers_is_named(cluster, w
     assert told.format(2) in windlass("show", "rows").out
     cluster.add(PODS, pod("worker-2"))  # both events are about pods that exist now
     assert "not created" not in windlass("explain", "rows").out
+
+
+@pytest.mark.parametrize("command", ["explain", "show"])
+def test_driver_that_cannot_start_is_helped_by_the_fields_that_are_wrong(
+    cluster, windlass, tmp_path, command
+):
+    words = 'rows-driver does not start on node gpu1: hostPath "/proc/zz" (the folder of spec.outputs.path)'
+    waiting = job("Queued", message=words)
+    waiting["spec"]["input"] = {"path": str(tmp_path / "none.csv")}
+    cluster.add(AIGC_JOBS, waiting)
+    driver = pod("driver")
+    driver["metadata"]["labels"]["aigc.kurator.dev/role"] = "driver"
+    driver["status"]["phase"] = "Pending"
+    cluster.add(PODS, driver)
+    said = Explanation(
+        Reason.WAITING_FOR_MEMBERS, "It has 0 of the 1 pods.", remedies=("Create the 1 pods: …",)
+    ).as_dict()
+    group = {"name": "rows", "namespace": "default", "annotations": {EXPLANATION: json.dumps(said)}}
+    cluster.add(POD_GROUPS, {"metadata": group, "spec": {"minMember": 1}, "status": {"phase": "Pending"}})
+    told = windlass(command, "rows").out
+    assert "they are created once the driver has read the rows" in told
+    assert "Correct spec.outputs.path, or create its folder on the node." in told
+    assert f"Correct spec.input.path: there is no {tmp_path / 'none.csv'}." in told
+    assert "windlass suspend rows, kubectl edit aigcjob rows, windlass resume rows" in told
+    assert "Create the 1 pods" not in told
+    assert "Create the 1 pods" not in windlass("explain", "rows", "-o", "json").out
 
 
 def test_message_of_a_job_that_tries_again_is_its_explanation(cluster, windlass):

@@ -357,6 +357,10 @@ def test_a_driver_that_its_node_does_not_start_is_the_message_of_the_job():
     world.api.change(PODS, f"default/{DRIVER}", status={"phase": "Pending", "containerStatuses": states})
     world.settle()
     assert waits["message"] in world.status["message"]
+    waits["message"] = 'hostPath "/data" of volume "windlass-input": No such file or directory'
+    world.api.change(PODS, f"default/{DRIVER}", status={"phase": "Pending", "containerStatuses": states})
+    world.settle()
+    assert world.status["message"].endswith("No such file or directory (the folder of spec.input.path)")
     world.driver.status = figures(1)
     world.run(DRIVER)
     world.settle()

@@ -6,7 +6,6 @@ active job waits for. Figures of items come from the driver.
 
 from __future__ import annotations
 
-import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from windlass.jobs.aigc.stages import (
     stopped_statuses,
     unbound_seconds,
 )
+from windlass.jobs.aigc.unstarted import unstarted_text
 from windlass.jobs.aigc.volumes import CONDITION as VOLUMES_READY
 from windlass.jobs.aigc.volumes import MissingVolume, missing_message
 from windlass.jobs.decision import LifecycleState
@@ -251,12 +251,7 @@ def _unstarted_driver(state: LifecycleState, status: Json, seen: Observation) ->
         return ""
     if not state.started or seen.now < state.started + UNSTARTED_SECONDS:
         return ""
-    text = f"{driver.name} does not start on node {driver.node}"
-    if not driver.unprepared:
-        return f"{text}: kubectl describe pod {driver.name} tells why"
-    folder = posixpath.dirname(seen.outputs.rstrip("/"))
-    named = " (the folder of spec.outputs.path)" if len(folder) > 1 and folder in driver.unprepared else ""
-    return f"{text}: {driver.unprepared}{named}"
+    return unstarted_text(driver, seen.outputs)
 
 
 def _last_words(pods: Sequence[RolePod]) -> str:

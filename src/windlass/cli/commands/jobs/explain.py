@@ -13,6 +13,7 @@ from windlass.api.resources import AIGC_JOBS
 from windlass.cli import resources
 from windlass.cli.errors import WindlassError, remedy_with_target, unless_forbidden
 from windlass.cli.generation import scaling_rows, stage_reasons
+from windlass.cli.generation.driver_reasons import with_driver
 from windlass.cli.generation.shards import named_shards, shard_workers
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import displacements
@@ -66,7 +67,8 @@ def command(invocation: Invocation, job: str, scores: bool, metrics: tuple[str, 
         from windlass.cli.generation import scaling_trial  # on use: it decides as the controller does
 
         return scaling_trial.show(invocation, found, metrics)
-    record = found.explanation if found.waiting else None
+    local = not invocation.target.remote
+    record = with_driver(found, found.explanation if found.waiting else None, local=local)
     note_creation_errors(invocation, [found], started=True)
     creation_error = found.creation_error
     network = network_record(invocation, found)
@@ -104,7 +106,7 @@ def command(invocation: Invocation, job: str, scores: bool, metrics: tuple[str, 
         out.write(pairs(facts, indent="  "))
     else:
         problems = problems_of(invocation, found)
-        out.write(_running(found, problems, stages, remote=invocation.target.remote))
+        out.write(_running(found, problems, stages, remote=not local))
     out.write(pairs(stage_reasons.rows(invocation, stages), indent="  "))
     if network is not None and not found.finished:
         out.write(pairs([("network", network_text(network))], indent="  "))

@@ -9,6 +9,7 @@ from windlass.cli import resources, tables
 from windlass.cli.commands.jobs.explain import waiting_text
 from windlass.cli.commands.jobs.ps import as_record
 from windlass.cli.generation import contexts, progress, stages
+from windlass.cli.generation.driver_reasons import with_driver
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import attempts, displacements
 from windlass.cli.jobs.creation_errors import note_creation_errors
@@ -45,9 +46,10 @@ def command(invocation: Invocation, job: str) -> int:
     now = invocation.clock.now()
     out = invocation.out
     out.write(tables.pairs([*_facts(found, now), *_evictions(found, now)]))
-    if found.waiting and found.explanation is not None:
+    record = with_driver(found, found.explanation, local=not invocation.target.remote)
+    if found.waiting and record is not None:
         out.line("\nWaiting")
-        out.write(waiting_text(found, found.explanation, found.creation_error))
+        out.write(waiting_text(found, record, found.creation_error))
     elif found.creation_error:
         out.line(f"\nNot created\n  {found.creation_error}")
     groups = progress.group_rows(found.obj) if progress.facts(found.obj) else []
