@@ -277,7 +277,7 @@ def test_job_that_always_fails_has_one_attempt_more_than_its_limit():
         ("TooManyInvalidRows", "4 of 6 rows are not valid (66.7 %): items.maxFailedPercent allows 1 %"),
         ("EmptyInput", "the input has no row"),
         ("ProgramDoesNotStart", "the command ended with exit code 2 before it answered (5 times)"),
-        ("ScorerFailed", "6 of 6 items failed, since their scorer did"),
+        ("ScorerFailed", "6 of 6 items failed because their scorer did"),
     ],
 )
 def test_input_that_cannot_be_used_fails_once_and_binds_no_gpu(reason: str, words: str):

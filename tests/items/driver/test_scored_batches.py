@@ -87,6 +87,6 @@ def test_batch_of_which_the_scorer_always_fails_tells_it_and_keeps_the_outputs(
     assert run.run() == 1
     status = json.loads((tmp_path / ".out.jsonl.windlass/status.json").read_text())
     assert status["failure"]["reason"] == "ScorerFailed"
-    assert "Their error rows keep the outputs" in status["failure"]["message"]
+    assert "their error rows keep the outputs" in status["failure"]["message"]
     assert [row["text"] for row in rows_of(tmp_path / "out.jsonl")] == ["about bad"]
     assert made(tmp_path) == ["0"]

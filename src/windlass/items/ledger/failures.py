@@ -23,12 +23,12 @@ def failure_of(dead: int, unscored: int, invalid: int, total: int, percent: floa
     if dead * 100 <= percent * total:
         return None
     of_scorer = (dead - unscored) * 100 <= percent * total
-    reason, what = TOO_MANY_FAILED, "items failed"
+    reason, what, kept = TOO_MANY_FAILED, "items failed", ""
     if invalid * 100 > percent * total:
         reason, what = TOO_MANY_INVALID, "rows are not valid"
     elif of_scorer:
-        reason = SCORER_FAILED
-        what = "items failed, since their scorer did. Their error rows keep the outputs"
+        reason, what = SCORER_FAILED, "items failed because their scorer did"
+        kept = "; their error rows keep the outputs"
     share = 100 * dead / total
     limit = f"items.maxFailedPercent allows {percent:g} % (windlass generate --max-failed)"
-    return reason, f"{dead} of {total} {what} ({share:.3g} %): {limit}"
+    return reason, f"{dead} of {total} {what} ({share:.3g} %): {limit}{kept}"
