@@ -150,5 +150,20 @@ def test_suspended_workflow_begins_nothing() -> None:
     player = single("", {}, "  suspend: true\n")
     player.step()
     assert (player.phase, player.started) == ("Pending", [])
+    assert player.message == "suspended, no further node begins: windlass workflow resume wf"
     player.workflow["spec"]["suspend"] = False
-    assert player.play().phase == "Succeeded"
+    assert (player.play().phase, player.message) == ("Succeeded", "")
+
+
+def test_running_workflow_that_is_suspended_says_so_until_it_is_resumed() -> None:
+    player = single("", {})
+    player.step()
+    assert (player.phase, player.message) == ("Running", "")
+    player.workflow["metadata"]["namespace"] = "team"
+    player.workflow["spec"]["suspend"] = True
+    player.step()
+    told = "suspended, no further node begins: windlass workflow resume wf -n team"
+    assert (player.phase, player.message) == ("Running", told)
+    player.workflow["spec"]["suspend"] = None
+    player.step()
+    assert (player.phase, player.message) == ("Running", "")

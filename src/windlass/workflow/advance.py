@@ -103,6 +103,14 @@ def _ended(status: Json, phase: str, message: str, now: float) -> Json:
     return found
 
 
+def suspended_message(workflow: Json) -> str:
+    """Return the message of a suspended workflow. Argo leaves it empty, and shows it as one that runs."""
+    metadata = workflow["metadata"]
+    namespace = metadata.get("namespace") or "default"
+    own = "" if namespace == "default" else f" -n {namespace}"
+    return f"suspended, no further node begins: windlass workflow resume {metadata['name']}{own}"
+
+
 def _conditions(completed: bool) -> list[Json]:
     found = [{"type": "PodRunning", "status": "False" if completed else "True"}]
     return [*found, {"type": "Completed", "status": "True"}] if completed else found
@@ -129,7 +137,8 @@ class _WorkflowAdvance:
             self._end_leaves()
         if run.spec.get("suspend") and not run.ending:
             run.due = None
-            return self._result(self._unfinished(words.RUNNING if run.nodes.by_id else words.PENDING))
+            status = self._unfinished(words.RUNNING if run.nodes.by_id else words.PENDING)
+            return self._result({**status, "message": suspended_message(run.workflow)})
         if not self._lock_workflow():
             return self._result(self._unfinished(words.PENDING))
         return self._result(self._execute())

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from windlass.api.resources import WORKFLOWS
-from windlass.cli.workflows.lookup import FoundWorkflow
+from windlass.cli.workflows.lookup import FoundWorkflow, state_of
 from windlass.cli.workflows.show import print_workflow
 from windlass.kits.clock import FakeClock
 
@@ -28,6 +28,19 @@ def shown(conditions: list[dict[str, Any]], phase: str = "Succeeded") -> str:
 def test_failed_workflow_is_shown_with_the_command_that_goes_on() -> None:
     assert "windlass workflow retry w -n team\n" in shown([], "Failed")
     assert "retry" not in shown([])
+
+
+def test_suspended_workflow_does_not_look_like_one_that_runs(cluster, windlass) -> None:
+    metadata = {"name": "w", "namespace": "default"}
+    status = {"phase": "Running", "message": "suspended, no further node begins"}
+    cluster.add(WORKFLOWS, {"metadata": metadata, "spec": {"suspend": True}, "status": status})
+    assert "Running (suspended)" in windlass("workflow", "show", "w").out
+    listed = windlass("workflow", "ls").out
+    assert "Running (suspended)" in listed
+    assert "no further node begins" in listed
+    assert "windlass workflow resume w" in windlass("workflow", "graph", "w").err
+    ended = {"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z"}
+    assert state_of({"spec": {"suspend": True}, "status": ended}) == "Failed"
 
 
 def test_failed_removal_of_artifacts_is_shown() -> None:

@@ -53,6 +53,11 @@ class FoundWorkflow:
     def phase(self) -> str:
         return self.status.get("phase") or "Pending"
 
+    @property
+    def state(self) -> str:
+        """Return the phase, and that the workflow is suspended."""
+        return state_of(self.obj)
+
     def node(self, name: str) -> NodeStatus:
         """Return the node that a user means. Raises :class:`WindlassError`."""
         try:
@@ -61,6 +66,14 @@ class FoundWorkflow:
             raise WindlassError(
                 "WL-WORKFLOW-404", str(problem), remedies=(f"windlass workflow show {self.name}",)
             ) from None
+
+
+def state_of(obj: Mapping[str, Any]) -> str:
+    """Return the phase of a workflow, and that it is suspended: ``Running (suspended)``."""
+    status = obj.get("status") or {}
+    phase = str(status.get("phase") or "Pending")
+    suspended = (obj.get("spec") or {}).get("suspend") and not status.get("finishedAt")
+    return f"{phase} (suspended)" if suspended else phase
 
 
 def workflows(invocation: Invocation) -> list[tuple[Resource, dict[str, Any]]]:

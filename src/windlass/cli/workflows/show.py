@@ -32,7 +32,7 @@ def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
     """Print the workflow, its parameters and outputs, and its nodes."""
     status, out = found.status, invocation.out
     rows = [("Name", found.name), ("Namespace", found.namespace), ("Kind", found.kind.kind)]
-    rows.append(("Status", out.paint(found.phase, COLOURS.get(found.phase, ""))))
+    rows.append(("Status", out.paint(found.state, COLOURS.get(found.phase, ""))))
     if status.get("message"):
         rows.append(("Message", str(status["message"])))
     told = [one for one in status.get("conditions") or () if one.get("type") == CONDITION]

@@ -148,7 +148,7 @@ def list_workflows(invocation: Invocation) -> int:
         cells = [
             obj["metadata"]["name"],
             kind.kind,
-            status.get("phase") or "Pending",
+            lookup.state_of(obj),
             status.get("progress") or "0/0",
             age_of(obj, now),
             approximate_duration(seconds_of(status, now)),
@@ -203,10 +203,12 @@ def graph(invocation: Invocation, workflow: str, file: str, artifacts: bool) -> 
     if not file:
         lines = draw(boxes, layers, invocation.out.paint)
         invocation.out.write("".join(f"{line}\n" for line in lines))
+        if found.state != found.phase:
+            invocation.note(f"{found.name} is suspended. To go on: windlass workflow resume {found.name}")
         return errors.OK
     try:
         with open(file, "w", encoding="utf-8") as stream:
-            stream.write(svg(boxes, layers, f"{found.name}: {found.phase}"))
+            stream.write(svg(boxes, layers, f"{found.name}: {found.state}"))
     except OSError as problem:
         raise WindlassError(
             "WL-OUTPUT-500",
