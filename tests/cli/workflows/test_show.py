@@ -43,6 +43,24 @@ def test_suspended_workflow_does_not_look_like_one_that_runs(cluster, windlass) 
     assert state_of({"spec": {"suspend": True}, "status": ended}) == "Failed"
 
 
+def test_messages_name_nodes_instead_of_their_ids(cluster, windlass) -> None:
+    failed = {"phase": "Failed", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
+    message = "child 'w-12' failed"
+    nodes = {
+        "w": {**failed, "id": "w", "name": "w", "displayName": "w", "type": "Steps", "message": message},
+        "w-12": {**failed, "id": "w-12", "name": "w[0].job", "displayName": "job", "type": "Pod"},
+    }
+    metadata = {"name": "w", "namespace": "default"}
+    cluster.add(
+        WORKFLOWS,
+        {"metadata": metadata, "spec": {}, "status": {**failed, "message": message, "nodes": nodes}},
+    )
+    told = windlass("workflow", "show", "w").out
+    assert told.count("child 'job' failed") == 2, told
+    assert "child 'job' failed" in windlass("workflow", "ls").out
+    assert message in windlass("workflow", "show", "w", "-o", "json").out  # as Argo writes it
+
+
 def test_failed_removal_of_artifacts_is_shown() -> None:
     completed = {"type": "Completed", "status": "True", "message": "m"}
     assert "Deletion" not in shown([completed])

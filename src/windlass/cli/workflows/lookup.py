@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from windlass.controllers.workflow.storage import read_nodes
 from windlass.workflow.commands import RequestProblem, find_node
 from windlass.workflow.node import NodeStatus
 
+_QUOTED = re.compile(r"'([^']+)'")
 KINDS = (WORKFLOWS, AIGC_WORKFLOWS)
 
 
@@ -58,6 +60,22 @@ class FoundWorkflow:
         """Return the phase, and that the workflow is suspended."""
         return state_of(self.obj)
 
+    @property
+    def message(self) -> str:
+        """Return the message of the workflow with the names of its nodes."""
+        return self.named(str(self.status.get("message") or ""))
+
+    def named(self, message: str) -> str:
+        """Return a message with the names of nodes in place of their ids.
+
+        Argo writes ``child 'ID' failed`` into the status, and so does Windlass.
+        """
+        return _QUOTED.sub(lambda found: f"'{self._name_of(found[1])}'", message)
+
+    def _name_of(self, word: str) -> str:
+        node = self.nodes.get(word)
+        return node.display_name if node is not None else word
+
     def node(self, name: str) -> NodeStatus:
         """Return the node that a user means. Raises :class:`WindlassError`."""
         try:
@@ -66,6 +84,14 @@ class FoundWorkflow:
             raise WindlassError(
                 "WL-WORKFLOW-404", str(problem), remedies=(f"windlass workflow show {self.name}",)
             ) from None
+
+
+def message_of(invocation: Invocation, kind: Resource, obj: dict[str, Any]) -> str:
+    """Return the message of a listed workflow with the names of its nodes, which are read if it has ids."""
+    message = str((obj.get("status") or {}).get("message") or "")
+    if _QUOTED.search(message) is None:
+        return message
+    return FoundWorkflow(kind, obj, nodes_of(invocation, obj)).named(message)
 
 
 def state_of(obj: Mapping[str, Any]) -> str:

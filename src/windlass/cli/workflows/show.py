@@ -33,8 +33,8 @@ def print_workflow(invocation: Invocation, found: FoundWorkflow) -> None:
     status, out = found.status, invocation.out
     rows = [("Name", found.name), ("Namespace", found.namespace), ("Kind", found.kind.kind)]
     rows.append(("Status", out.paint(found.state, COLOURS.get(found.phase, ""))))
-    if status.get("message"):
-        rows.append(("Message", str(status["message"])))
+    if found.message:
+        rows.append(("Message", found.message))
     told = [one for one in status.get("conditions") or () if one.get("type") == CONDITION]
     rows += [("Deletion", str(one.get("message", ""))) for one in told]
     if status.get("startedAt"):
@@ -125,5 +125,5 @@ def _line(invocation: Invocation, found: FoundWorkflow, indent: str, node: NodeS
     if context := range_of(node):
         parts.append(context)
     if node.message:
-        parts.append(node.message.splitlines()[0])
+        parts.append(found.named(node.message.splitlines()[0]))
     return "  ".join(parts)

@@ -103,27 +103,27 @@ def _follow(invocation: Invocation, obj: dict[str, Any]) -> int:
         for node in sorted(found.nodes.values(), key=lambda one: one.finished_at or ""):
             if node.fulfilled and node.id not in told:
                 told.add(node.id)
-                _tell(invocation, node)
+                _tell(invocation, found, node)
         for node in waits.new(found.nodes.values()):
-            _tell(invocation, node)
+            _tell(invocation, found, node)
         if found.status.get("finishedAt"):
             break
-        if waits.begins(message := str(found.status.get("message") or "")):
+        if waits.begins(message := found.message):
             invocation.note(f"{found.name}: {message}")
         invocation.clock.pause(min(2.0, 0.2 + len(found.nodes) / 5000))  # many nodes are much to read
     if invocation.structured:
         emit(invocation, found.plain, names=[f"workflow/{found.name}"])
     else:
-        message = f": {found.status['message']}" if found.status.get("message") else ""
+        message = f": {found.message}" if found.message else ""
         invocation.out.line(f"workflow {found.name}: {found.phase}{message}")
     return errors.OK if found.phase == words.SUCCEEDED else _FAILED
 
 
-def _tell(invocation: Invocation, node: NodeStatus) -> None:
+def _tell(invocation: Invocation, found: FoundWorkflow, node: NodeStatus) -> None:
     if node.type not in (words.POD, words.SUSPEND, words.SKIPPED_NODE) or invocation.structured:
         return
     symbol = invocation.out.paint(SYMBOLS.get(node.phase, "?"), COLOURS.get(node.phase, ""))
-    parts = [f"{symbol} {node.display_name}", range_of(node), " ".join(node.message.split())]
+    parts = [f"{symbol} {node.display_name}", range_of(node), " ".join(found.named(node.message).split())]
     invocation.out.line("  ".join(filter(None, parts)))
 
 
@@ -152,7 +152,7 @@ def list_workflows(invocation: Invocation) -> int:
             status.get("progress") or "0/0",
             age_of(obj, now),
             approximate_duration(seconds_of(status, now)),
-            status.get("message") or "",
+            lookup.message_of(invocation, kind, obj),
         ]
         rows.append([obj["metadata"].get("namespace", ""), *cells] if invocation.all_namespaces else cells)
     header = ["NAME", "KIND", "STATUS", "PROGRESS", "AGE", "DURATION", "MESSAGE"]
