@@ -208,7 +208,7 @@ def unbound_seconds(plan: StagePlan, placed: float, gpus: Callable[[str], int]) 
     for stage in plan.stages:
         bound = stored_time(stage.notes.get("boundAt"))
         if stage.kind == GPU_STAGE and placed and bound:
-            found += max(0.0, bound - placed) * gpus(stage.name)
+            found += max(0.0, bound - int(placed)) * gpus(stage.name)  # bound is in whole seconds, too
     return found
 
 

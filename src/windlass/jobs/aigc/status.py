@@ -313,7 +313,9 @@ def _take_gpu_time(job: AigcJob, status: dict[str, Any], old: Json, held: int, s
         waited = unbound_seconds(job.plan, stored_time(status.get("placedTime")), job.least_gpus_bound_late)
     else:
         waited = float(status.get("rowsReadSeconds") or 0) * job.gpus * job.minimum
-    _put(status, "gpuSecondsEager", round(allocated + waited, 3) if waited else None)
+    if not waited and "gpuSecondsEager" in old:  # of a job that has ended, the plan is not known any more
+        waited = float(old["gpuSecondsEager"]) - float(old.get("gpuSeconds") or 0)
+    _put(status, "gpuSecondsEager", round(allocated + waited, 3) if waited > 0 else None)
 
 
 def _used_gpu_seconds(job: AigcJob, status: Json, batch: Json | None) -> float | None:
