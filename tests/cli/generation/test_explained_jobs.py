@@ -117,6 +117,22 @@ def test_driver_that_cannot_start_is_helped_by_the_fields_that_are_wrong(
     assert "Create the 1 pods" not in windlass("explain", "rows", "-o", "json").out
 
 
+@pytest.mark.parametrize(
+    ("phase", "message", "told"),
+    [
+        ("WaitingForGPU", "OutputInUse: job default/a writes to the outputs", "0/1 worker, OutputInUse\n"),
+        ("Retrying", "rows-worker-0: /models/none does not exist", "/models/none does not exist"),
+    ],
+)
+def test_ps_tells_what_a_job_on_its_nodes_waits_for(cluster, windlass, phase, message, told):
+    cluster.add(AIGC_JOBS, job(phase, message=message, workers={"desired": 1}))
+    driver = pod("driver")
+    owner = {"apiVersion": "kurator.dev/v1alpha1", "kind": "AIGCJob", "name": "rows", "uid": "u-rows"}
+    driver["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    cluster.add(PODS, driver)
+    assert told in windlass("ps").out
+
+
 def test_message_of_a_job_that_tries_again_is_its_explanation(cluster, windlass):
     cluster.add(AIGC_JOBS, job("Retrying", message="rows-worker-0: /models/none does not exist"))
     assert "rows-worker-0: /models/none does not exist" in windlass("explain", "rows").out

@@ -91,6 +91,9 @@ SHORT: dict[Reason, str] = {
 }
 
 
+_LEADING_REASON = re.compile(r"([A-Z][A-Za-z]+\d*): ")
+
+
 def brief(job: Job) -> str:
     """Return where the job runs, why it waits, or how it ended."""
     if job.finished:
@@ -119,9 +122,18 @@ def last_error(job: Job) -> tuple[str, str]:
 
 
 def _blocked_text(job: Job) -> str:
-    """Return the reason why no row can be processed, such as ``ServerUnreachable``."""
+    """Return what a generation job on its nodes waits for, or why it starts again: ``OutputInUse``.
+
+    A message that begins with a reason is shortened to it: ``windlass show`` prints the rest.
+    """
     reason, _ = last_error(job)
-    return reason if reason in _UNREACHABLE else ""
+    if reason in _UNREACHABLE:
+        return reason
+    message = ""
+    if job.resource is AIGC_JOBS:
+        message = str((job.obj.get("status") or {}).get("message") or "")
+    found = _LEADING_REASON.match(message)
+    return found[1] if found else message
 
 
 def _workers_text(job: Job) -> str:
