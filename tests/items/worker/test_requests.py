@@ -49,12 +49,18 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of connections of workers that were stopped."""
+
+
 @pytest.fixture
 def server() -> Iterator[str]:
     Handler.together, Handler.gate, Handler.texts = threading.Barrier(AT_ONCE), None, []
     Handler.waiting = threading.Semaphore(0)
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.daemon_threads = True
+    running = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=running.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{running.server_port}/v1"
