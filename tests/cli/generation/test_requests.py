@@ -255,3 +255,9 @@ def test_rows_without_scores_are_told_where_quality_is_wanted() -> None:
     some = job("sc:rate", {"mean": 93.5, "below": 1, "unscored": 2})
     assert progress.unscored(some) == progress.unscored(job("", None)) == ""
     assert dict(progress.facts(some))["Quality"] == "mean 93.5, 1 below the minimum, 2 rows without a score"
+
+
+def test_outputs_cannot_be_a_device(tmp_path: Path) -> None:
+    with pytest.raises(WindlassError) as failure:
+        check_output(request(tmp_path, output="/dev/null"))
+    assert failure.value.evidence == "it is neither a file nor a folder"

@@ -346,6 +346,13 @@ def check_output(request: GenerationRequest) -> None:
                 again(request, output=f"{request.output}/"),
             ),
         )
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise WindlassError(
+            "WL-GENERATE-403",
+            f"the outputs cannot be written to {path}",
+            evidence="it is neither a file nor a folder",
+            remedies=(again(request, output="outputs.jsonl"),),
+        )
     folder = os.path.dirname(path)
     try:
         os.makedirs(folder, exist_ok=True)
