@@ -12,7 +12,7 @@ from realkube import free_ports
 
 from windlass.api.errors import WindlassError
 from windlass.app import sockets
-from windlass.app.sockets import bind_tcp, bind_unix, moved_text
+from windlass.app.sockets import bind_tcp, bind_unix
 from windlass.observe.listening import holder_of
 
 
@@ -34,21 +34,6 @@ def test_without_a_wish_the_last_port_then_the_default_then_any(monkeypatch: pyt
         assert one.getsockname()[1] == last
         assert two.getsockname()[1] == default
         assert three.getsockname()[1] not in (last, default)
-
-
-def test_a_taken_port_and_the_one_that_is_used_instead_are_told(monkeypatch: pytest.MonkeyPatch):
-    default, last = free_ports(2)
-    monkeypatch.setattr(sockets, "DEFAULT_PORT", default)
-    with bind_tcp(None, last) as one, bind_tcp(None, last) as two, bind_tcp(None) as three:
-        assert moved_text(one, None, last) == ""
-        told = moved_text(two, None, last)
-        assert f"port {last} is in use" in told
-        assert f"the server listens on port {default}. Copies of the kubeconfig name port {last}" in told
-        assert told.endswith(f"windlass up --port {last}")
-        first = moved_text(three, None, None)
-        assert f"port {default} is in use" in first
-        assert "kubeconfig" not in first
-        assert moved_text(three, 0, last) == ""
 
 
 def test_what_is_no_port():

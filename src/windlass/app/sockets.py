@@ -15,7 +15,7 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.app.options import DEFAULT_PORT
-from windlass.observe.listening import cannot_listen, holder_of
+from windlass.observe.listening import cannot_listen
 
 _BACKLOG = 1024
 LOOPBACK = "127.0.0.1"
@@ -50,21 +50,6 @@ def bind_tcp(port: int | None, last: int | None = None) -> socket.socket:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES) or candidate == 0:
                 raise _refused(candidate, error) from error
     raise AssertionError("port 0 is always tried")
-
-
-def moved_text(listener: socket.socket, port: int | None, last: int | None) -> str:
-    """Return that another program has the last or the default port; empty if it has not, or for a given port."""
-    usual, bound = DEFAULT_PORT if last is None else last, listener.getsockname()[1]
-    if port is not None or bound == usual:
-        return ""
-    holder = holder_of(usual)
-    text = f"port {usual} is in use{f' by {holder}' if holder else ''}: the server listens on port {bound}"
-    if last is None:
-        return text
-    return (
-        f"{text}. Copies of the kubeconfig name port {usual}: copy it again, or once that port is free: "
-        f"windlass down && windlass up --port {usual}"
-    )
 
 
 def _listen(port: int) -> socket.socket:

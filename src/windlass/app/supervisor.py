@@ -35,9 +35,9 @@ from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.failures import USELESS_TO_RETRY, failure_file, read_failure
 from windlass.app.options import UpOptions
-from windlass.app.progress import WARNING, ProgressReporter
+from windlass.app.progress import ProgressReporter
 from windlass.app.running import READY_SECONDS
-from windlass.app.sockets import LOOPBACK, bind_tcp, bind_unix, moved_text
+from windlass.app.sockets import LOOPBACK, bind_tcp, bind_unix
 from windlass.app.threads import EventPoster, Readiness
 from windlass.cli.bootstrap import GIVING_UP, last_line, state_error
 from windlass.kits import processes
@@ -213,10 +213,7 @@ class Supervisor:
             unlink_if_exists(failure_file(self._state, role))
         store(self._state.node, self._options.images or {})
         kubelet_flags.store(self._state.node, self._options.kubelet)
-        last = last if isinstance(last, int) else None
-        self._tcp = bind_tcp(self._options.port, last)
-        if moved := moved_text(self._tcp, self._options.port, last):
-            self._reporter.phase(f"{WARNING}{moved}")
+        self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
 
     # ------------------------------------------------------------------ watching
