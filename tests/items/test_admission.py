@@ -333,4 +333,5 @@ def test_rows_of_an_earlier_job_are_counted_with_the_settings_that_changed(tmp_p
     assert record("3", "y {n}") == {"rows": 1, "from": str(output), "changed": ["prompt"]}
     assert record("3", "y {n}")["changed"] == ["prompt"]
     assert record("4", "y {n}")["changed"] == ["prompt"]  # the row is from another prompt still
-    assert record("5", "y {n}", '{"id": "z", "n": 1}\n') == {}
+    others = {"rows": 0, "from": str(output), "changed": [], "otherRows": 1}
+    assert record("5", "y {n}", '{"id": "z", "n": 1}\n') == others
