@@ -261,3 +261,8 @@ def test_outputs_cannot_be_a_device(tmp_path: Path) -> None:
     with pytest.raises(WindlassError) as failure:
         check_output(request(tmp_path, output="/dev/null"))
     assert failure.value.evidence == "it is neither a file nor a folder"
+
+
+def test_further_options_of_a_remedy_stand_before_the_program(tmp_path: Path) -> None:
+    given = request(tmp_path, prompt="red -- or blue", command=("python3", "slow.py"))
+    assert again(given, "--name", "NAME").endswith("--prompt 'red -- or blue' --name NAME -- python3 slow.py")

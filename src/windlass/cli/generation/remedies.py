@@ -31,14 +31,18 @@ _FLAGS = {
 }
 
 
-def again(request: GenerationRequest, **changes: Any) -> str:
-    """Return the command of a request with other options. An empty one is left out."""
+def again(request: GenerationRequest, *more: str, **changes: Any) -> str:
+    """Return the command of a request with other options, an empty one left out.
+
+    ``more``: further words, before those of a program.
+    """
     wanted = replace(request, **changes)
     words = ["windlass", "generate", wanted.file]
     for field, flag in _FLAGS.items():
         value = getattr(wanted, field)
         if value not in ("", None) and (field != "gpus" or value):
             words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    words += more
     if wanted.command:
         words += ["--", *wanted.command]
     return shlex.join(words)

@@ -117,12 +117,12 @@ def command(
         return errors.OK
     if not request.inline:
         if request.command:
-            check_command(ProgramOfRows(request.command, again(request).partition(" -- ")[0]), os.environ)
+            check_command(ProgramOfRows(request.command, again(request, command=())), os.environ)
         check_output(request)
     if request.takes_files_of_rows:
         invocation.note(
             f"each file of {request.file} is one row; for the rows in its files, apply a manifest with "
-            f"spec.input.format (to start from: {again(request).partition(' -- ')[0]} --dry-run)"
+            f"spec.input.format (to start from: {again(request, '--dry-run')})"
         )
     if on_loopback(request.url):
         invocation.note(
@@ -138,12 +138,11 @@ def command(
 
 def _unnamed(request: GenerationRequest) -> WindlassError:
     """Return the error about an empty name, such as that of a variable of a shell that is not set."""
-    command, dashes, words = again(request).partition(" -- ")
     return WindlassError(
         "WL-USE-400",
         "--name is empty: a job cannot have this name",
         evidence="without --name, each run gets a name of its own from FILE",
-        remedies=(f"{command} --name NAME{dashes}{words}", f"{command}{dashes}{words}"),
+        remedies=(again(request, "--name", "NAME"), again(request)),
     )
 
 
@@ -181,14 +180,14 @@ def _create(invocation: Invocation, obj: dict[str, Any], request: GenerationRequ
         there = invocation.client.find(AIGC_JOBS, name, namespace) or {}
         phase = (there.get("status") or {}).get("phase") or "Pending"
         own = invocation.namespace_flag(namespace)
-        command, dashes, words = again(request).partition(" -- ")
+        place = own.split()
         raise WindlassError(
             "WL-GENERATE-409",
             f"there is a generation job {name} already",
             evidence=f"its phase is {phase}; without --name, each run gets a name of its own",
             remedies=(
-                f"{command}{own}{dashes}{words}",
-                f"windlass delete aigcjob/{name}{own} && {command}{own} --name {name}{dashes}{words}",
+                again(request, *place),
+                f"windlass delete aigcjob/{name}{own} && {again(request, *place, '--name', name)}",
             ),
         ) from None
 
